@@ -1,0 +1,5 @@
+"""Build hooks that pyproject.toml cannot express; everything declarative lives there."""
+
+from setuptools import setup
+
+setup()

@@ -1,0 +1,1 @@
+"""The lab: does gradient centralization help, on the paper's tasks and on yours?"""

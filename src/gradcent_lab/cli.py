@@ -1,0 +1,67 @@
+"""The `gradcent` command: a table of subcommands, each imported only when it is asked for.
+
+`gradcent --help` must answer at once, so nothing here imports torch: the parser of a subcommand is
+built from its own module, and that module imports what it needs inside `run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+# name, one-line help; the module is gradcent_lab.commands.<name>
+COMMANDS: dict[str, str] = {
+    "explain": "what would be centralized in a model, over what, and why the rest is not",
+}
+
+
+class UserError(Exception):
+    """Something the user can mend; printed as one line, without a traceback."""
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """Return the parser; subcommand options are filled in for `only` (all of them are never needed)."""
+    parser = argparse.ArgumentParser(
+        prog="gradcent",
+        description="Gradient centralization: see what it does to a model, what it costs, whether it helps.",
+        epilog="`gradcent COMMAND --help` explains a command.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
+    for name, text in COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        if name == only:
+            module = importlib.import_module(f"gradcent_lab.commands.{name}")
+            module.configure(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the `gradcent` command and return its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in argv if word in COMMANDS), None)
+    parser = build_parser(chosen)
+    args = parser.parse_args(argv)
+    if args.version:
+        from importlib.metadata import version
+
+        print(f"gradcent {version('gradcent')}")
+        return 0
+    if args.command is None:
+        parser.print_help()
+        return 0
+    try:
+        return int(args.run(args) or 0)
+    except UserError as error:
+        print(f"gradcent {args.command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"gradcent {args.command}: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

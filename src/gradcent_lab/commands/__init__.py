@@ -1,0 +1,1 @@
+"""One module per subcommand of `gradcent`: `configure(parser)` without heavy imports, and `run(args)`."""
