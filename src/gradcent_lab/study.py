@@ -205,8 +205,8 @@ def check_pairs(records: Sequence[RunRecord]) -> None:
         other = seen.setdefault((record.study, record.scale, record.cell, record.seed), record)
         if other.initial_weights != record.initial_weights:
             raise UserError(
-                f"{record.study} {record.cell} seed {record.seed}: the arms {other.arm} and {record.arm} began "
-                "from different weights: the model must be built from torch's generator alone"
+                f"{record.study} {record.cell} seed {record.seed}: the arms {other.arm} and {record.arm} "
+                "began from different weights: the model must be built from torch's generator alone"
             )
 
 
