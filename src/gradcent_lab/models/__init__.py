@@ -19,6 +19,7 @@ from gradcent_lab.models.options import load_weights, use_group_norm, use_weight
 from gradcent_lab.models.plain import PlainNet
 from gradcent_lab.models.residual import Basic, Bottleneck, ResidualNet
 
+_RESNEXT: dict[str, Any] = {"stem": 64, "stem_kernel": 1, "expansion": 2, "groups": 4}
 # name -> (builder, the option that narrows it, its value in the paper)
 NETWORKS: dict[str, tuple[Callable[..., nn.Module], str, int]] = {
     "R8": (partial(ResidualNet, Basic, (1, 1, 1)), "width", 16),
@@ -26,7 +27,7 @@ NETWORKS: dict[str, tuple[Callable[..., nn.Module], str, int]] = {
     "R18": (partial(ResidualNet, Basic, (2, 2, 2, 2)), "width", 64),
     "R50": (partial(ResidualNet, Bottleneck, (3, 4, 6, 3)), "width", 64),
     "R101": (partial(ResidualNet, Bottleneck, (3, 4, 23, 3)), "width", 64),
-    "X29": (partial(ResidualNet, Bottleneck, (3, 3, 3), stem=64, stem_kernel=1, expansion=2, groups=4), "width", 256),
+    "X29": (partial(ResidualNet, Bottleneck, (3, 3, 3), **_RESNEXT), "width", 256),
     "V11": (PlainNet, "width", 64),
     "D121": (partial(DenseNet, (6, 12, 24, 16)), "growth", 32),
 }

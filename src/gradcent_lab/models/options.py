@@ -38,7 +38,7 @@ class Standardize(nn.Module):
 
 
 def use_weight_standardization(model: nn.Module) -> nn.Module:
-    """Parametrize the weight of every convolution; vectors of length 1 have no variance and are left alone."""
+    """Parametrize the weight of every convolution; vectors of length 1, without variance, are left alone."""
     for module in list(model.modules()):
         if isinstance(module, nn.Conv2d) and module.weight[0].numel() > 1:
             parametrize.register_parametrization(module, "weight", Standardize())
@@ -46,12 +46,12 @@ def use_weight_standardization(model: nn.Module) -> nn.Module:
 
 
 def load_weights(model: nn.Module, path: Path) -> nn.Module:
-    """Load a state dict (safetensors, or torch's format without arbitrary pickles), but for a head of another size.
+    """Load a state dict (safetensors, or torch's format without pickled code), but for a head of other size.
 
     Half-precision files are widened. Anything else that does not fit is an error.
     """
     if not path.is_file():
-        raise UserError(f"there are no weights at {path}: put the file there, or choose another with --weights")
+        raise UserError(f"there are no weights at {path}: put the file there")
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
@@ -72,7 +72,9 @@ def load_weights(model: nn.Module, path: Path) -> nn.Module:
         and (name not in state or state[name].shape != own[name].shape)
     ]
     if wrong:
-        raise UserError(f"{path} does not fit the network: {wrong[0]} and {len(wrong) - 1} more are missing or differ")
+        raise UserError(
+            f"{path} does not fit the network: {', '.join(wrong[:3])} missing or of another shape"
+        )
     fitting = {k: v.to(own[k].dtype) for k, v in state.items() if k in own and v.shape == own[k].shape}
     model.load_state_dict(fitting, strict=False)
     return model

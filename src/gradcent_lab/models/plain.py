@@ -1,4 +1,4 @@
-"""VGG-11 with batch normalization for 32-pixel images (Simonyan & Zisserman 2014), one fully connected layer."""
+"""VGG-11 (Simonyan & Zisserman 2014) for 32-pixel images, with batch normalization and one FC layer."""
 
 from __future__ import annotations
 
