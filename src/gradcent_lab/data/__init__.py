@@ -6,6 +6,7 @@ A specification is plain data and so part of a run's configuration:
     eval      the same for evaluation
     size      pixels on a side of what the network sees
     resize    pixels on a side before the crop, where it is not `size`
+    square    resize to a square whatever the shape was, instead of by the short side
     augment   "pad-crop-flip" | "resized-crop-flip" | "crop-flip" | "none"
     memory    decode everything once and keep it (small sets), or read from the disk every time
 """

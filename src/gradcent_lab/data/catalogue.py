@@ -15,14 +15,13 @@ from gradcent_lab.cli import UserError
 
 @dataclass(frozen=True)
 class SetInfo:
-    """One data set. `images` counts the complete set; other numbers are found and said, not assumed."""
+    """One data set. `images` counts the complete set, which is checked where all of it is asked for."""
 
     title: str
     folders: tuple[str, ...]  # below the data folder, the first one that exists is taken
     classes: int
     images: Mapping[str, int]
     where: str
-    fixed: bool = True  # whether the counts must hold (a folder of the user's own has none)
     archive: tuple[str, str] | None = None  # address and md5 of what --download fetches
     torchvision: str | None = None  # the class of torchvision.datasets that downloads it
 
@@ -56,7 +55,6 @@ SETS: dict[str, SetInfo] = {
         100,
         {"train": 50_000, "test": 10_000},
         "make {train,test}/CLASS/ folders of the 84-pixel images (500 and 100 a class)",
-        fixed=False,
     ),
     "imagenet": SetInfo(
         "ImageNet (ILSVRC 2012)",
@@ -64,7 +62,6 @@ SETS: dict[str, SetInfo] = {
         1000,
         {"train": 1_281_167, "test": 50_000},
         "get it from image-net.org and make {train,val}/CLASS/ folders",
-        fixed=False,
     ),
     "aircraft": SetInfo(
         "FGVC Aircraft",
