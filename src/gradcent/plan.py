@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-
+import torch
 from torch import Tensor, nn
 
 from . import rules, table
@@ -207,7 +207,7 @@ class _Planner:
         return result
 
     def decide(self, parameter: Tensor, uses: list[_Use]) -> Entry:
-        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+        if torch.nn.parameter.is_lazy(parameter):
             raise ValueError(
                 f"parameter {uses[0].name} of lazy {type(uses[0].owner).__name__} has no shape yet: "
                 "run one forward pass before making a plan"
@@ -279,7 +279,7 @@ def _uses(model: nn.Module, prefix: str) -> Iterator[tuple[Tensor, _Use]]:
         id(module.parametrizations[name]): (module, name)  # type: ignore[index,union-attr]
         for module in model.modules()
         if nn.utils.parametrize.is_parametrized(module)
-        for name in module.parametrizations  # type: ignore[union-attr]
+        for name in module.parametrizations
     }
     for path, module in model.named_modules(prefix=prefix.rstrip("."), remove_duplicate=False):
         for local, parameter in module._parameters.items():
