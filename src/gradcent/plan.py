@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-
+import torch
 from torch import Tensor, nn
 
 from . import rules, table
@@ -50,7 +50,11 @@ class Plan:
 
     @classmethod
     def of(
-        cls, model: nn.Module | Sequence[nn.Module], *, layers: Layers = "all", overrides: Overrides | None = None
+        cls,
+        model: nn.Module | Sequence[nn.Module],
+        *,
+        layers: Layers = "all",
+        overrides: Overrides | None = None,
     ) -> Plan:
         """Plan a model, or several that one optimizer trains."""
         if layers not in ("all", "conv", "linear"):
@@ -183,12 +187,12 @@ class _Use:
 
 
 class _Planner:
-    def __init__(
-        self, model: nn.Module | Sequence[nn.Module], layers: Layers, overrides: Overrides
-    ) -> None:
+    def __init__(self, model: nn.Module | Sequence[nn.Module], layers: Layers, overrides: Overrides) -> None:
         models = [model] if isinstance(model, nn.Module) else list(model)
         if not models or not all(isinstance(each, nn.Module) for each in models):
-            raise TypeError(f"a plan is made from an nn.Module (or a list of them), got {type(model).__name__}")
+            raise TypeError(
+                f"a plan is made from an nn.Module (or a list of them), got {type(model).__name__}"
+            )
         self.layers, self.overrides, self.matched = layers, overrides, set[str | type]()
         self.uses: dict[Tensor, list[_Use]] = {}
         for index, each in enumerate(models):
@@ -203,7 +207,7 @@ class _Planner:
         return result
 
     def decide(self, parameter: Tensor, uses: list[_Use]) -> Entry:
-        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+        if torch.nn.parameter.is_lazy(parameter):
             raise ValueError(
                 f"parameter {uses[0].name} of lazy {type(uses[0].owner).__name__} has no shape yet: "
                 "run one forward pass before making a plan"
@@ -275,7 +279,7 @@ def _uses(model: nn.Module, prefix: str) -> Iterator[tuple[Tensor, _Use]]:
         id(module.parametrizations[name]): (module, name)  # type: ignore[index,union-attr]
         for module in model.modules()
         if nn.utils.parametrize.is_parametrized(module)
-        for name in module.parametrizations  # type: ignore[union-attr]
+        for name in module.parametrizations
     }
     for path, module in model.named_modules(prefix=prefix.rstrip("."), remove_duplicate=False):
         for local, parameter in module._parameters.items():
@@ -319,7 +323,10 @@ def _agree(answers: list[Layout | str], uses: list[_Use]) -> dict[str, Any]:
         return {"layout": None, "reason": f"embedding, tied to {others[0]}" if others else rules.EMBEDDING}
     if len(layouts) > 1:
         names = " and ".join(use.name for use in uses)
-        return {"layout": None, "reason": f"shared by {names}, which lay it out differently: choose by override"}
+        return {
+            "layout": None,
+            "reason": f"shared by {names}, which lay it out differently: choose by override",
+        }
     if layouts:
         shared = f"shared with {', '.join(use.name for use in uses[1:])}" if len(uses) > 1 else ""
         return {"layout": layouts.pop(), "reason": shared}
@@ -341,5 +348,3 @@ def _settle(entry: Entry, parameter: Tensor) -> Entry:
         note = "frozen now; centralized once it is trained"
         return replace(entry, frozen=True, reason=f"{entry.reason}; {note}" if entry.reason else note)
     return entry
-
-
