@@ -19,6 +19,7 @@ from string import Template
 from gradcent_lab import claims, figures
 from gradcent_lab.conclusion import MEANING, conclude
 from gradcent_lab.evidence import Finding, findings
+from gradcent_lab.figures.curves import key_words
 from gradcent_lab.files import make_folder, write_atomically
 from gradcent_lab.store import RunRecord
 from gradcent_lab.tables import Table, decimals, findings_csv, findings_table
@@ -34,7 +35,7 @@ class Section:
     repeat: Sequence[str] = ()
     notes: Sequence[str] = ()
     paste: str = ""  # lines for the reader's own script
-    figures: Sequence[tuple[str, str, str]] = ()  # (svg, caption, description) beside the curves
+    figures: Sequence[tuple[str, str]] = ()  # further (svg, caption)
 
 
 def write_report(
@@ -98,10 +99,10 @@ def _section(key: str, section: Section, found: Sequence[Finding]) -> str:
         *(f"<p>{_e(note)}</p>" for note in section.notes),
     ]
     if any(f.comparison for f in found):
-        parts.append(_differences(key, found, words))
+        parts.append(_differences(key, found))
         parts.append(_curves(key, found, words))
-    for svg, caption, _ in section.figures:
-        parts.append(f'<figure class="panels">{svg}<figcaption>{_e(caption)}</figcaption></figure>')
+    for svg, caption in section.figures:
+        parts.append(f'<figure class="one">{svg}<figcaption>{_e(caption)}</figcaption></figure>')
     if section.paste:
         parts += ["<h3>In your own script</h3>", _code(section.paste)]
     parts += [_pairs(found), _repeat(section, found), "</section>"]
@@ -130,31 +131,32 @@ def _table(table: Table, found: Sequence[Finding]) -> str:
     )
 
 
-def _differences(key: str, found: Sequence[Finding], words: str) -> str:
+def _differences(key: str, found: Sequence[Finding]) -> str:
     shown = [f for f in found if f.comparison]
     text = "; ".join(f"{f.cell}: {conclude(f)}" for f in shown)
-    svg = figures.inline_svg(figures.differences(shown, words), f"{key}-differences", text)
-    return f'<h3>Pair by pair</h3><figure class="panels">{svg}</figure>'
+    svg = figures.inline_svg(figures.differences(shown, alone=False), f"{key}-differences", text)
+    return f'<h3>Pair by pair</h3><figure class="one">{svg}<figcaption>{_e(key_words(shown))}</figcaption></figure>'
 
 
 def _curves(key: str, found: Sequence[Finding], words: str) -> str:
-    """One figure per cell, all its arms in it; the first is open."""
-    parts = ["<h3>Curves</h3>"]
+    """One block per cell, all its arms in it; where there are several, the first is open."""
     shown = [f for f in found if f.comparison and _has_curves(f)]
+    blocks = []
+    several = len({f.cell for f in shown}) > 1
     for number, (cell, group) in enumerate(groupby(shown, key=lambda f: f.cell)):
         arms = list(group)
         runs = [*arms[0].without, *(run for f in arms for run in f.with_)]
-        figure = figures.learning_curves(
-            runs, words=f"{words + ', ' if words else ''}n = {len(arms[0].without)}"
-        )
-        text = f"{cell}: training loss and test {arms[0].metric} over epochs, with and without GC"
-        svg = figures.inline_svg(figure, f"{key}-curves-{number}", text)
-        drawn = f'<figure class="panels">{svg}</figure>'
-        several = len({f.cell for f in shown}) > 1
+        panels = []
+        for quantity, name in (("train_loss", "training loss"), ("eval_metric", f"test {arms[0].metric}")):
+            text = f"{cell}: {name} over epochs, with and without GC"
+            figure = figures.learning_curves(runs, (quantity,))
+            panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))
+        caption = f"Thick: mean over {len(arms[0].without)} seeds; thin: single runs. {words}".strip()
+        drawn = f'<figure class="panels">{"".join(panels)}<figcaption>{_e(caption)}</figcaption></figure>'
         opened = " open" if number == 0 else ""
         block = f"<details{opened}><summary>{_e(cell)}</summary><div>{drawn}</div></details>"
-        parts.append(block if several else drawn)
-    return "\n".join(parts) if len(parts) > 1 else ""
+        blocks.append(block if several else drawn)
+    return "\n".join(["<h3>Curves</h3>", *blocks]) if blocks else ""
 
 
 def _has_curves(finding: Finding) -> bool:
@@ -230,8 +232,8 @@ def _footer(found: Iterable[Finding]) -> str:
     used = {f.verdict for f in found}
     items = "".join(f"<dt>{_pill(v)}</dt><dd>{_e(text)}</dd>" for v, text in MEANING.items() if v in used)
     return (
-        f"<h3>The verdicts</h3><dl>{items}</dl><p>Both arms of a pair begin with the same weights and see the same "
-        "batches. GC: gradient centralization, Yong, Huang, Hua and Zhang, ECCV 2020.</p>"
+        f"<h3>The verdicts</h3><dl>{items}</dl><p>Both arms of a pair begin with the same weights and see "
+        "the same batches. GC: gradient centralization, Yong, Huang, Hua and Zhang, ECCV 2020.</p>"
     )
 
 

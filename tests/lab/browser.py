@@ -12,9 +12,10 @@ from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-default-apps --hide-scrollbars --remote-debugging-pipe"
-).split()
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--disable-default-apps", "--remote-debugging-pipe"),
+)
 
 
 def find() -> str | None:
@@ -73,7 +74,9 @@ class Browser:
         text, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(text)
 
-    def open(self, url: str, width: int = 1280, height: int = 900, scheme: str = "light", scale: float = 1) -> None:
+    def open(
+        self, url: str, width: int = 1280, height: int = 900, scheme: str = "light", scale: float = 1
+    ) -> None:
         """Load a page at a size and colour scheme and wait for it."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
@@ -109,7 +112,9 @@ class Browser:
         """Write the whole page as PNG."""
         size = self.send("Page.getLayoutMetrics")["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 9000), "scale": 1}
-        data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)["data"]
+        data = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)[
+            "data"
+        ]
         path.write_bytes(base64.b64decode(data))
 
     def requests(self) -> list[str]:

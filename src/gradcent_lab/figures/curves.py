@@ -78,10 +78,13 @@ def train_and_test(
 
 
 @styled
-def differences(findings: Sequence[Finding], words: str = "") -> Figure:
-    """Draw every pair's difference as a dot, the mean with its interval, and the paper's as a diamond."""
+def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = True) -> Figure:
+    """Draw every pair's difference as a dot, the mean with its interval, and the paper's as a diamond.
+
+    `alone` writes the numbers and the key into the figure; a page that has them beside it needs neither.
+    """
     shown = [finding for finding in findings if finding.comparison]
-    figure, (axis,) = new_figure(7.2, 1.25 + 0.52 * len(shown))
+    figure, (axis,) = new_figure(7.2 if alone else 5.6, (1.25 if alone else 0.95) + 0.5 * len(shown))
     several = len({finding.arm for finding in shown}) > 1
     for row, finding in enumerate(reversed(shown)):
         result = finding.comparison
@@ -98,6 +101,8 @@ def differences(findings: Sequence[Finding], words: str = "") -> Figure:
         if finding.claim:
             hollow = {"marker": "D", "facecolors": "none", "edgecolors": INK}
             axis.scatter([finding.claim.difference], [row], s=42, zorder=5, **hollow)
+        if not alone:
+            continue
         text = f"{signed(result.difference, decimals(finding))}  {interval_words(finding)}  n = {result.n}"
         axis.annotate(
             text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8.5, color=INK
@@ -111,11 +116,15 @@ def differences(findings: Sequence[Finding], words: str = "") -> Figure:
     axis.tick_params(axis="y", length=0, labelcolor=INK)
     better = "right" if shown[0].higher_is_better else "left"
     axis.set_xlabel(f"{shown[0].metric}, with GC minus without (better to the {better})")
-    paper = "; diamond: the paper's difference" if any(f.claim for f in shown) else ""
-    caption(
-        figure, f"{words + '. ' if words else ''}Grey: single pairs; blue: mean and 95 % interval{paper}."
-    )
+    if alone:
+        caption(figure, f"{words}. {key_words(shown)}" if words else key_words(shown))
     return figure
+
+
+def key_words(shown: Sequence[Finding]) -> str:
+    """Return how to read the figure of differences."""
+    paper = "; diamond: the paper's difference" if any(f.claim for f in shown) else ""
+    return f"Grey: single pairs; blue: mean and 95 % interval{paper}."
 
 
 def arms_of(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:

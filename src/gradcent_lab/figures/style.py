@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import io
 import re
+import textwrap
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -96,7 +97,8 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
 def caption(figure: Figure, words: str) -> None:
     """Print the scale, n and whatever else must not be lost when the file is passed on."""
     if words:
-        figure.supxlabel(words, fontsize=8, color=MUTED, x=0.01, ha="left")
+        wide = int(figure.get_figwidth() * 17)  # letters of this size that fit beside each other
+        figure.supxlabel(textwrap.fill(words, wide), fontsize=8, color=MUTED, x=0.01, ha="left")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
