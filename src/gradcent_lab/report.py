@@ -22,7 +22,7 @@ from gradcent_lab.evidence import Finding, findings
 from gradcent_lab.figures.curves import key_words
 from gradcent_lab.files import make_folder, write_atomically
 from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import Table, decimals, findings_csv, findings_table
+from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ def _table(table: Table, found: Sequence[Finding]) -> str:
     for row, finding in zip(table.rows, found, strict=True):
         cells = [f'<th scope="row">{_e(row[0])}</th>']
         for name, value in zip(table.header[1:-1], row[1:-1], strict=True):
-            cells.append(f'<td data-label="{_e(name)}">{_e(value)}</td>')
+            kind = ' class="none"' if value == DASH else ""
+            cells.append(f'<td data-label="{_e(name)}"{kind}>{_e(value)}</td>')
         cells.append(f'<td data-label="verdict">{_pill(finding.verdict)}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return (
@@ -160,9 +161,8 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
 
 
 def _has_curves(finding: Finding) -> bool:
-    return all(
-        "train_loss" in line and "eval_metric" in line for run in finding.without for line in run.curves
-    )
+    lines = [line for run in finding.without for line in run.curves]
+    return bool(lines) and all("train_loss" in line and "eval_metric" in line for line in lines)
 
 
 def _pairs(found: Sequence[Finding]) -> str:
