@@ -1,0 +1,117 @@
+"""What a comparison leaves behind and what it prints: the same for `demo` and `compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gradcent_lab import figures
+from gradcent_lab.conclusion import conclude
+from gradcent_lab.evidence import Finding, findings
+from gradcent_lab.figures.curves import arms_of, mean_curve
+from gradcent_lab.files import make_folder, write_atomically
+from gradcent_lab.report import Section, write_report
+from gradcent_lab.tables import (
+    decimals,
+    findings_csv,
+    findings_table,
+    interval_words,
+    mean_std,
+    p_words,
+    signed,
+)
+from gradcent_lab.terminal import plot
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COLOURS = {"same direction": "blue", "reproduced": "green", "opposite": "yellow"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """The files of one comparison."""
+
+    report: Path
+    figures: tuple[Path, ...]
+    tables: tuple[Path, ...]
+
+
+def write_outputs(section: Section, out: Path, *, title: str, kicker: str) -> Written:
+    """Write report.html, the figures (SVG and PNG) and the table (Markdown, CSV, LaTeX) into `out`."""
+    found = findings(section.records)
+    make_folder(out)
+    words = section.scale_words
+    paths = figures.save(figures.differences(found, words), out / "differences")
+    paths += figures.save(figures.learning_curves(section.records, words=words), out / "curves")
+    table = findings_table(found, words or None)
+    texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
+    for name, text in texts.items():
+        write_atomically(out / name, lambda stream, text=text: _put(stream, text))
+    page = write_report([section], out / "report.html", title=title, kicker=kicker)
+    return Written(page, tuple(paths), tuple(out / name for name in texts))
+
+
+def print_findings(console: Console, found: Sequence[Finding]) -> None:
+    """Print every pair, the means, the difference with its interval, and the verdict in words."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    for finding in found:
+        result = finding.comparison
+        if result is None:
+            continue
+        places = decimals(finding)
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+        several = len({f.arm for f in found}) > 1
+        names = ("seed", "without GC", f"with GC ({finding.arm})" if several else "with GC", "difference")
+        for name in names:
+            table.add_column(name, justify="right")
+        for a, b in zip(finding.without, finding.with_, strict=True):
+            x, y = getattr(a, finding.epoch), getattr(b, finding.epoch)
+            values = (f"{x:.{places}f}", f"{y:.{places}f}", signed(y - x, places))
+            table.add_row(str(a.seed), *values, style="dim")
+        means = (mean_std(result.without, places), mean_std(result.with_, places))
+        table.add_row("mean", *means, signed(result.difference, places), style="bold")
+        console.print(Padding(table, (0, 0, 0, 2)))
+        if result.n > 1:
+            kind = "bootstrap" if result.interval == "bootstrap" else "Student's t"
+            console.print(
+                f"\n  95 % interval of the difference {interval_words(finding)} ({kind}), "
+                f"paired t-test p {'' if result.p_value < 0.001 else '= '}{p_words(result.p_value)}",
+                highlight=False,
+            )
+        colour = COLOURS.get(finding.verdict, "default")
+        console.print(f"  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
+        console.print(f"  {conclude(finding)}\n", highlight=False, soft_wrap=False)
+
+
+def print_curves(console: Console, found: Sequence[Finding]) -> None:
+    """Draw the mean test curve of every arm."""
+    from rich.padding import Padding
+
+    judged = [f for f in found if f.comparison and len(f.without[0].curves) > 1]
+    if not judged:
+        return
+    runs = [*judged[0].without, *(run for f in judged for run in f.with_)]
+    lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
+    width = max(20, min(64, console.width - 16))
+    console.print(f"  test {judged[0].metric}, mean over {len(judged[0].without)} seeds", highlight=False)
+    console.print(Padding(plot(lines, width=width, focus=0.2), (0, 0, 0, 2)))
+
+
+def print_written(console: Console, written: Written) -> None:
+    """Name the files, the report first."""
+    folder = written.report.parent
+    pngs = ", ".join(path.name for path in written.figures if path.suffix == ".png")
+    tables = ", ".join(path.name for path in written.tables)
+    console.print(f"\n  report   {written.report}", highlight=False, soft_wrap=True)
+    console.print(f"  figures  {pngs} (and .svg)", highlight=False)
+    console.print(f"  tables   {tables}", highlight=False)
+    console.print(f"  all in   {folder}/", highlight=False, soft_wrap=True)
+
+
+def _put(stream: object, text: str) -> None:
+    stream.write(text.encode())  # type: ignore[attr-defined]
