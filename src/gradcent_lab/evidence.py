@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 
 from gradcent_lab import claims
@@ -90,7 +91,7 @@ def findings(
 ) -> list[Finding]:
     """Return the findings of all records, and the claims of their tables that were not run."""
     cells: dict[tuple[str, str, str, str], list[RunRecord]] = defaultdict(list)
-    for record in (each for record in records for each in by_metric(record)):
+    for record in chain.from_iterable(map(by_metric, records)):
         same = digest([record.config.get("settings"), record.config.get("numerics")])
         cells[record.study, record.scale, record.cell, same].append(record)
     labels = _labels(cells)
