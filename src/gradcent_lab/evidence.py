@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gradcent_lab import claims
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import digest
+from gradcent_lab.errors import UserError
 from gradcent_lab.statistics import Comparison, Verdict, compare, verdict
 from gradcent_lab.store import RunRecord
 

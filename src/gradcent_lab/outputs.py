@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,9 +17,7 @@ from gradcent_lab.tables import (
     decimals,
     findings_csv,
     findings_table,
-    interval_words,
     mean_std,
-    p_words,
     signed,
 )
 from gradcent_lab.terminal import plot
@@ -58,6 +56,7 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
     """Print every pair, the means, the difference with its interval, and the verdict in words."""
     from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
     for finding in found:
         result = finding.comparison
@@ -75,17 +74,10 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
             table.add_row(str(a.seed), *values, style="dim")
         means = (mean_std(result.without, places), mean_std(result.with_, places))
         table.add_row("mean", *means, signed(result.difference, places), style="bold")
-        console.print(Padding(table, (0, 0, 0, 2)))
-        if result.n > 1:
-            kind = "bootstrap" if result.interval == "bootstrap" else "Student's t"
-            console.print(
-                f"\n  95 % interval of the difference {interval_words(finding)} ({kind}), "
-                f"paired t-test p {'' if result.p_value < 0.001 else '= '}{p_words(result.p_value)}",
-                highlight=False,
-            )
+        console.print(Padding(table, (0, 0, 0, 2), expand=False))
         colour = COLOURS.get(finding.verdict, "default")
-        console.print(f"  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
-        console.print(f"  {conclude(finding)}\n", highlight=False, soft_wrap=False)
+        console.print(f"\n  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
+        console.print(Padding(Text(conclude(finding)), (0, 0, 1, 2), expand=False))
 
 
 def print_curves(console: Console, found: Sequence[Finding]) -> None:
@@ -99,7 +91,27 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
     lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
     width = max(20, min(64, console.width - 16))
     console.print(f"  test {judged[0].metric}, mean over {len(judged[0].without)} seeds", highlight=False)
-    console.print(Padding(plot(lines, width=width, focus=0.2), (0, 0, 0, 2)))
+    console.print(Padding(plot(lines, width=width, focus=0.34), (0, 0, 0, 2), expand=False))
+
+
+def print_facts(console: Console, facts: Mapping[str, str]) -> None:
+    """Print a list of names and what is to be said of each."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, text in facts.items():
+        grid.add_row(name, text)
+    console.print(Padding(grid, (0, 0, 1, 2), expand=False))
+
+
+def print_lines(console: Console, title: str, text: str) -> None:
+    """Print lines that are to be copied, as they are."""
+    console.print(f"\n  {title}\n", highlight=False)
+    for line in text.splitlines():
+        console.print(f"      {line}".rstrip(), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_written(console: Console, written: Written) -> None:

@@ -73,6 +73,8 @@ class Display:
     def __exit__(self, *error: Any) -> None:
         if self.live is not None:
             self.live.__exit__(*error)
+        else:
+            self.console.print()
 
     def run_started(self, config: RunConfig) -> None:
         """Show a bar for the run's epochs."""
