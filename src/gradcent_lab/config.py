@@ -17,10 +17,15 @@ FORMAT = 1  # raised when the meaning of a stored field changes, so that old run
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison: `attach` holds the keyword arguments of `gradcent.attach`; None is off."""
+    """One side of a comparison: `attach` holds the keyword arguments of `gradcent.attach`; None is off.
+
+    `settings` replaces some of the cell's for this arm; only a recipe that repeats an oddity of the released
+    scripts needs it, because the arms of a pair are otherwise equal.
+    """
 
     name: str
     attach: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
 
     @property
     def on(self) -> bool:

@@ -52,7 +52,8 @@ class Experiment:
     optimizer: (parameters) -> a `torch.optim.Optimizer`.
     schedule: (optimizer, steps per epoch) -> a learning rate scheduler, stepped after every optimizer step.
     parameters: (model) -> what `optimizer` is given; all parameters where it is None.
-    drop_last: whether a last partial training batch is left out, as the authors did.
+    drop_last, eval_drop_last: whether a last partial batch is left out. The authors left it out of training
+        and, on ImageNet, of validation too.
     observe: (model) -> numbers to keep for every iteration, called between backward and step.
     settings: everything that tells this experiment from another, as JSON values. Left None, it is read off
         the objects above and the source files they come from.
@@ -72,6 +73,7 @@ class Experiment:
     schedule: Callable[[Optimizer, int], LRScheduler] | None = None
     parameters: Callable[[nn.Module], Any] | None = None
     drop_last: bool = True
+    eval_drop_last: bool = False
     eval_batch_size: int | None = None
     observe: Callable[[nn.Module], Mapping[str, float]] | None = None
     settings: Mapping[str, Any] | None = None

@@ -70,7 +70,7 @@ class Feed:
         self.batch_size = batch_size
         self.seed = seed
         self.train = train
-        self.drop_last = drop_last and train
+        self.drop_last = drop_last
         self.rank, self.world, self.workers = rank, world, workers
         self.in_memory = hasattr(self.data, "take")
         self.map_style = not isinstance(self.data, DataLoader) and hasattr(self.data, "__getitem__")
@@ -78,7 +78,7 @@ class Feed:
         if self.samples == 0:
             raise UserError(f"the {'training' if train else 'evaluation'} data is empty")
         if self.drop_last and self.samples is not None and self.samples < batch_size:
-            raise UserError(f"{self.samples} training samples do not fill one batch of {batch_size}")
+            raise UserError(f"{self.samples} samples do not fill one batch of {batch_size}")
         self._loader: DataLoader[Any] | None = None
         self._order: list[list[tuple[int, int]]] = []
         self._steps: int | None = None

@@ -133,12 +133,14 @@ def environment() -> dict[str, Any]:
 
     import torch
 
+    import gradcent  # noqa: F401  (its version, where it is not installed)
+
     versions = {}
     for package in ("gradcent", "torch", "torchvision", "accelerate", "numpy", "scipy"):
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
-            versions[package] = None
+            versions[package] = getattr(sys.modules.get(package), "__version__", None)
     devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     return {
         "versions": versions,

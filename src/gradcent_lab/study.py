@@ -53,6 +53,7 @@ class Cell:
 
     name: str
     settings: Mapping[str, Any]
+    arms: tuple[Arm, ...] | None = None  # where they are not the study's
 
 
 @dataclass(frozen=True)
@@ -72,15 +73,16 @@ class Study:
 
 def tasks_of(study: Study, data: Path | None) -> list[Task]:
     """Return a study's runs, seed by seed, so that an unfinished study has whole pairs."""
-    return [
-        Task(
-            RunConfig(study.name, cell.name, arm, seed, study.scale.name, cell.settings, study.numerics),
-            partial(study.build, cell.settings, data),
-        )
-        for seed in study.seeds
-        for cell in study.cells
-        for arm in study.arms
-    ]
+    tasks = []
+    for seed in study.seeds:
+        for cell in study.cells:
+            for arm in cell.arms or study.arms:
+                settings = {**cell.settings, **(arm.settings or {})}
+                config = RunConfig(
+                    study.name, cell.name, arm, seed, study.scale.name, settings, study.numerics
+                )
+                tasks.append(Task(config, partial(study.build, settings, data)))
+    return tasks
 
 
 def shard(tasks: Sequence[Task], part: int, parts: int) -> list[Task]:
@@ -205,8 +207,8 @@ def check_pairs(records: Sequence[RunRecord]) -> None:
         other = seen.setdefault((record.study, record.scale, record.cell, record.seed), record)
         if other.initial_weights != record.initial_weights:
             raise UserError(
-                f"{record.study} {record.cell} seed {record.seed}: the arms {other.arm} and {record.arm} began "
-                "from different weights: the model must be built from torch's generator alone"
+                f"{record.study} {record.cell} seed {record.seed}: the arms {other.arm} and {record.arm} "
+                "began from different weights: the model must be built from torch's generator alone"
             )
 
 

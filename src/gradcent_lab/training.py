@@ -76,7 +76,9 @@ class _Session:
         self.train_feed = Feed(
             experiment.train_data, size, train=True, drop_last=experiment.drop_last, **feed
         )
-        self.eval_feed = Feed(experiment.eval_data, experiment.eval_batch_size or size, train=False, **feed)
+        size = experiment.eval_batch_size or size
+        drop = experiment.eval_drop_last
+        self.eval_feed = Feed(experiment.eval_data, size, train=False, drop_last=drop, **feed)
 
         seeds.seed_everything(config.seed, "weights")
         model = experiment.model()
