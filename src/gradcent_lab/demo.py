@@ -90,7 +90,7 @@ def experiment(epochs: int = EPOCHS) -> Experiment:
         eval_data=test,
         loss=nn.functional.cross_entropy,
         metric=lambda output, target: output.argmax(1) == target,
-        metric_name="accuracy",
+        metric_name="accuracy, %",
         optimizer=optimizer,
         schedule=schedule,
         epochs=epochs,

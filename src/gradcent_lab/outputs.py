@@ -18,6 +18,7 @@ from gradcent_lab.tables import (
     findings_csv,
     findings_table,
     mean_std,
+    metric_words,
     signed,
 )
 from gradcent_lab.terminal import plot
@@ -90,7 +91,10 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
     runs = [*judged[0].without, *(run for f in judged for run in f.with_)]
     lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
     width = max(20, min(64, console.width - 16))
-    console.print(f"  test {judged[0].metric}, mean over {len(judged[0].without)} seeds", highlight=False)
+    console.print(
+        f"  test {metric_words(judged[0].metric)[0]}, mean over {len(judged[0].without)} seeds",
+        highlight=False,
+    )
     console.print(Padding(plot(lines, width=width, focus=0.34), (0, 0, 0, 2), expand=False))
 
 

@@ -22,7 +22,7 @@ from gradcent_lab.evidence import Finding, findings
 from gradcent_lab.figures.curves import key_words
 from gradcent_lab.files import make_folder, write_atomically
 from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table
+from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table, metric_words
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,10 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
         arms = list(group)
         runs = [*arms[0].without, *(run for f in arms for run in f.with_)]
         panels = []
-        for quantity, name in (("train_loss", "training loss"), ("eval_metric", f"test {arms[0].metric}")):
+        for quantity, name in (
+            ("train_loss", "training loss"),
+            ("eval_metric", f"test {metric_words(arms[0].metric)[0]}"),
+        ):
             text = f"{cell}: {name} over epochs, with and without GC"
             figure = figures.learning_curves(runs, (quantity,))
             panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))

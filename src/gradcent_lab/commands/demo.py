@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     began = time.monotonic()
     root = args.out / "runs"
     earlier = begin(console, root, args.resume)
-    with Display(console, [OFF, ON], runs, "accuracy") as display:
+    with Display(console, [OFF, ON], runs, "accuracy, %") as display:
         records = run_pairs(
             partial(demo.experiment, epochs),
             [OFF, ON],
