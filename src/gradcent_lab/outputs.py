@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from gradcent_lab import figures
 from gradcent_lab.conclusion import conclude
-from gradcent_lab.evidence import Finding, findings
+from gradcent_lab.evidence import Finding
 from gradcent_lab.figures.curves import arms_of, mean_curve
-from gradcent_lab.files import make_folder, write_atomically
-from gradcent_lab.report import Section, write_report
+from gradcent_lab.files import make_folder
+from gradcent_lab.report import Section, has_curves, write_report, write_text
 from gradcent_lab.tables import (
     decimals,
     findings_csv,
@@ -39,18 +39,41 @@ class Written:
 
 
 def write_outputs(section: Section, out: Path, *, title: str, kicker: str) -> Written:
-    """Write report.html, the figures (SVG and PNG) and the table (Markdown, CSV, LaTeX) into `out`."""
-    found = findings(section.records)
-    make_folder(out)
-    words = section.scale_words
-    paths = figures.save(figures.differences(found, words), out / "differences")
-    paths += figures.save(figures.learning_curves(section.records, words=words), out / "curves")
-    table = findings_table(found, words or None)
-    texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
-    for name, text in texts.items():
-        write_atomically(out / name, lambda stream, text=text: _put(stream, text))
+    """Write report.html and everything that is in it as files of its own into `out`."""
+    paths, texts = write_section(section, out)
     page = write_report([section], out / "report.html", title=title, kicker=kicker)
-    return Written(page, tuple(paths), tuple(out / name for name in texts))
+    return Written(page, tuple(paths), tuple(texts))
+
+
+def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
+    """Write a study's figures (SVG, PNG) and tables (Markdown, CSV, LaTeX); return the paths of both."""
+    make_folder(out)
+    found = section.findings()
+    words = section.scale_words
+    drawn: list[Path] = []
+    texts: dict[str, str] = {}
+    if found:
+        table = findings_table(found, words or None)
+        texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
+    for number, table in enumerate(section.tables, start=1):
+        texts |= {f"table-{number}.md": table.markdown(), f"table-{number}.tex": table.latex()}
+    if any(finding.comparison for finding in found):
+        drawn += figures.save(figures.differences(found, words), out / "differences")
+    for cell in dict.fromkeys(f.cell for f in found if f.comparison and has_curves(f)):
+        runs = [run for f in found if f.cell == cell for run in (*f.without, *f.with_)]
+        unique = list({run.path: run for run in runs}.values())
+        several = len({f.cell for f in found if f.comparison}) > 1
+        name = (
+            f"curves-{''.join(c if c.isalnum() or c in '+-.' else '-' for c in cell)}"
+            if several
+            else "curves"
+        )
+        drawn += figures.save(figures.learning_curves(unique, words=f"{cell}. {words}".strip()), out / name)
+    for picture in section.pictures:
+        drawn += figures.save(picture.figure, out / picture.name)
+    for name, text in texts.items():
+        write_text(out / name, text)
+    return drawn, [out / name for name in texts]
 
 
 def print_findings(console: Console, found: Sequence[Finding]) -> None:
@@ -127,7 +150,3 @@ def print_written(console: Console, written: Written) -> None:
     console.print(f"  figures  {pngs} (and .svg)", highlight=False)
     console.print(f"  tables   {tables}", highlight=False)
     console.print(f"  all in   {folder}/", highlight=False, soft_wrap=True)
-
-
-def _put(stream: object, text: str) -> None:
-    stream.write(text.encode())  # type: ignore[attr-defined]
