@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradcent_lab.evidence import Finding
 from gradcent_lab.statistics import FEWEST_FOR_BOOTSTRAP, Verdict
-from gradcent_lab.tables import decimals, interval_words, p_words, signed
+from gradcent_lab.tables import decimals, interval_words, metric_words, p_words, signed
 
 NBSP = "\N{NO-BREAK SPACE}"
 MEANING: dict[Verdict, str] = {
@@ -21,7 +21,8 @@ def conclude(finding: Finding) -> str:
     result = finding.comparison
     if result is None:
         return "Not run here."
-    seen = f"{finding.metric} {signed(result.difference, decimals(finding))}"
+    name, unit = metric_words(finding.metric)
+    seen = f"{name} {signed(result.difference, decimals(finding))}{unit}"
     if result.n == 1:
         return f"One pair, {seen}: that says nothing about an effect. Run five seeds or more."
     detail = (

@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any, Literal
 
 from gradcent_lab import claims
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import digest
+from gradcent_lab.errors import UserError
 from gradcent_lab.statistics import Comparison, Verdict, compare, verdict
 from gradcent_lab.store import RunRecord
 
@@ -91,8 +91,13 @@ def findings(
 ) -> list[Finding]:
     """Return the findings of all records, and the claims of their tables that were not run."""
     cells: dict[tuple[str, str, str, str], list[RunRecord]] = defaultdict(list)
-    for record in chain.from_iterable(map(by_metric, records)):
-        same = digest([record.config.get("settings"), record.config.get("numerics")])
+    records = list(chain.from_iterable(map(by_metric, records)))
+    arms_own = _arms_own(records)
+    for record in records:
+        shared = {
+            k: v for k, v in record.config.get("settings", {}).items() if k not in arms_own[_place(record)]
+        }
+        same = digest([shared, record.config.get("numerics")])
         cells[record.study, record.scale, record.cell, same].append(record)
     labels = _labels(cells)
     found: list[Finding] = []
@@ -101,6 +106,18 @@ def findings(
     if with_claims:
         found += _not_run(found)
     return sorted(found, key=_order)
+
+
+def _place(record: RunRecord) -> tuple[str, str, str]:
+    return record.study, record.scale, record.cell
+
+
+def _arms_own(records: Iterable[RunRecord]) -> dict[tuple[str, str, str], set[str]]:
+    """The settings that an arm of a cell replaces on purpose: they do not tell configurations apart."""
+    own: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    for record in records:
+        own[_place(record)] |= set(record.config["arm"].get("settings") or {})
+    return own
 
 
 def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch) -> list[Finding]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcent_lab import figures
 from gradcent_lab.conclusion import conclude
-from gradcent_lab.evidence import Finding, findings
+from gradcent_lab.evidence import Finding
 from gradcent_lab.figures.curves import arms_of, mean_curve
-from gradcent_lab.files import make_folder, write_atomically
-from gradcent_lab.report import Section, write_report
+from gradcent_lab.files import make_folder
+from gradcent_lab.report import Section, has_curves, write_report, write_text
 from gradcent_lab.tables import (
     decimals,
     findings_csv,
     findings_table,
-    interval_words,
     mean_std,
-    p_words,
+    metric_words,
     signed,
 )
 from gradcent_lab.terminal import plot
@@ -40,24 +39,48 @@ class Written:
 
 
 def write_outputs(section: Section, out: Path, *, title: str, kicker: str) -> Written:
-    """Write report.html, the figures (SVG and PNG) and the table (Markdown, CSV, LaTeX) into `out`."""
-    found = findings(section.records)
-    make_folder(out)
-    words = section.scale_words
-    paths = figures.save(figures.differences(found, words), out / "differences")
-    paths += figures.save(figures.learning_curves(section.records, words=words), out / "curves")
-    table = findings_table(found, words or None)
-    texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
-    for name, text in texts.items():
-        write_atomically(out / name, lambda stream, text=text: _put(stream, text))
+    """Write report.html and everything that is in it as files of its own into `out`."""
+    paths, texts = write_section(section, out)
     page = write_report([section], out / "report.html", title=title, kicker=kicker)
-    return Written(page, tuple(paths), tuple(out / name for name in texts))
+    return Written(page, tuple(paths), tuple(texts))
+
+
+def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
+    """Write a study's figures (SVG, PNG) and tables (Markdown, CSV, LaTeX); return the paths of both."""
+    make_folder(out)
+    found = section.findings()
+    words = section.scale_words
+    drawn: list[Path] = []
+    texts: dict[str, str] = {}
+    if found:
+        table = findings_table(found, words or None)
+        texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
+    for number, table in enumerate(section.tables, start=1):
+        texts |= {f"table-{number}.md": table.markdown(), f"table-{number}.tex": table.latex()}
+    if any(finding.comparison for finding in found):
+        drawn += figures.save(figures.differences(found, words), out / "differences")
+    for cell in dict.fromkeys(f.cell for f in found if f.comparison and has_curves(f)):
+        runs = [run for f in found if f.cell == cell for run in (*f.without, *f.with_)]
+        unique = list({run.path: run for run in runs}.values())
+        several = len({f.cell for f in found if f.comparison}) > 1
+        name = (
+            f"curves-{''.join(c if c.isalnum() or c in '+-.' else '-' for c in cell)}"
+            if several
+            else "curves"
+        )
+        drawn += figures.save(figures.learning_curves(unique, words=f"{cell}. {words}".strip()), out / name)
+    for picture in section.pictures:
+        drawn += figures.save(picture.figure, out / picture.name)
+    for name, text in texts.items():
+        write_text(out / name, text)
+    return drawn, [out / name for name in texts]
 
 
 def print_findings(console: Console, found: Sequence[Finding]) -> None:
     """Print every pair, the means, the difference with its interval, and the verdict in words."""
     from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
     for finding in found:
         result = finding.comparison
@@ -75,17 +98,10 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
             table.add_row(str(a.seed), *values, style="dim")
         means = (mean_std(result.without, places), mean_std(result.with_, places))
         table.add_row("mean", *means, signed(result.difference, places), style="bold")
-        console.print(Padding(table, (0, 0, 0, 2)))
-        if result.n > 1:
-            kind = "bootstrap" if result.interval == "bootstrap" else "Student's t"
-            console.print(
-                f"\n  95 % interval of the difference {interval_words(finding)} ({kind}), "
-                f"paired t-test p {'' if result.p_value < 0.001 else '= '}{p_words(result.p_value)}",
-                highlight=False,
-            )
+        console.print(Padding(table, (0, 0, 0, 2), expand=False))
         colour = COLOURS.get(finding.verdict, "default")
-        console.print(f"  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
-        console.print(f"  {conclude(finding)}\n", highlight=False, soft_wrap=False)
+        console.print(f"\n  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
+        console.print(Padding(Text(conclude(finding)), (0, 0, 1, 2), expand=False))
 
 
 def print_curves(console: Console, found: Sequence[Finding]) -> None:
@@ -98,8 +114,31 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
     runs = [*judged[0].without, *(run for f in judged for run in f.with_)]
     lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
     width = max(20, min(64, console.width - 16))
-    console.print(f"  test {judged[0].metric}, mean over {len(judged[0].without)} seeds", highlight=False)
-    console.print(Padding(plot(lines, width=width, focus=0.2), (0, 0, 0, 2)))
+    console.print(
+        f"  test {metric_words(judged[0].metric)[0]}, mean over {len(judged[0].without)} seeds",
+        highlight=False,
+    )
+    console.print(Padding(plot(lines, width=width, focus=0.34), (0, 0, 0, 2), expand=False))
+
+
+def print_facts(console: Console, facts: Mapping[str, str]) -> None:
+    """Print a list of names and what is to be said of each."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, text in facts.items():
+        grid.add_row(name, text)
+    console.print(Padding(grid, (0, 0, 1, 2), expand=False))
+
+
+def print_lines(console: Console, title: str, text: str) -> None:
+    """Print lines that are to be copied, as they are."""
+    console.print(f"\n  {title}\n", highlight=False)
+    for line in text.splitlines():
+        console.print(f"      {line}".rstrip(), highlight=False, markup=False, soft_wrap=True)
 
 
 def print_written(console: Console, written: Written) -> None:
@@ -111,7 +150,3 @@ def print_written(console: Console, written: Written) -> None:
     console.print(f"  figures  {pngs} (and .svg)", highlight=False)
     console.print(f"  tables   {tables}", highlight=False)
     console.print(f"  all in   {folder}/", highlight=False, soft_wrap=True)
-
-
-def _put(stream: object, text: str) -> None:
-    stream.write(text.encode())  # type: ignore[attr-defined]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradcent_lab.config import Arm, RunConfig
 from gradcent_lab.store import RunRecord
+from gradcent_lab.tables import metric_words
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -32,7 +33,7 @@ class Display:
     def __init__(self, console: Console, arms: Sequence[Arm], runs: int, metric: str) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.console, self.runs, self.metric = console, runs, metric
+        self.console, self.runs, self.metric = console, runs, metric_words(metric)[0]
         several = sum(arm.on for arm in arms) > 1
         self.names = {arm.name: arm_name(arm, several) for arm in arms}
         self.baseline = next((arm.name for arm in arms if not arm.on), None)
@@ -73,6 +74,8 @@ class Display:
     def __exit__(self, *error: Any) -> None:
         if self.live is not None:
             self.live.__exit__(*error)
+        else:
+            self.console.print()
 
     def run_started(self, config: RunConfig) -> None:
         """Show a bar for the run's epochs."""

@@ -15,14 +15,16 @@ from importlib import resources
 from itertools import groupby
 from pathlib import Path
 from string import Template
+from typing import BinaryIO
 
 from gradcent_lab import claims, figures
 from gradcent_lab.conclusion import MEANING, conclude
 from gradcent_lab.evidence import Finding, findings
+from gradcent_lab.exhibits import MEASURED, Picture
 from gradcent_lab.figures.curves import key_words
 from gradcent_lab.files import make_folder, write_atomically
 from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table
+from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table, metric_words
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,17 @@ class Section:
     repeat: Sequence[str] = ()
     notes: Sequence[str] = ()
     paste: str = ""  # lines for the reader's own script
-    figures: Sequence[tuple[str, str]] = ()  # further (svg, caption)
+    pictures: Sequence[Picture] = ()  # the paper's figures, where these runs draw one
+    tables: Sequence[Table] = ()  # of a study that has no pairs
+
+    @property
+    def name(self) -> str:
+        """The study's name, for links and folders."""
+        return self.records[0].study
+
+    def findings(self) -> list[Finding]:
+        """What the runs show; nothing where they are no pairs."""
+        return [] if self.name in MEASURED else findings(self.records)
 
 
 def write_report(
@@ -49,7 +61,7 @@ def write_report(
     """Write the page and return its path; `missing` adds the paper's tables that no section has."""
     make_folder(path.parent)
     text = render(sections, title=title, kicker=kicker, missing=missing)
-    write_atomically(path, lambda stream: _put(stream, text))
+    write_text(path, text)
     return path
 
 
@@ -57,9 +69,9 @@ def render(sections: Sequence[Section], *, title: str, kicker: str, missing: boo
     """Return the page as text."""
     bodies, names, everything = [], [], []
     for number, section in enumerate(sections, start=1):
-        found = findings(section.records)
+        found = section.findings()
         everything += found
-        names.append((f"s{number}", section.title or found[0].study))
+        names.append((f"s{number}", section.title or section.name))
         bodies.append(_section(f"s{number}", section, found))
     if missing:
         bodies.append(_missing({claims.table_of(f.study) for f in everything if f.comparison}))
@@ -87,32 +99,53 @@ def _answer(found: Sequence[Finding]) -> str:
 
 
 def _section(key: str, section: Section, found: Sequence[Finding]) -> str:
-    first = found[0]
-    table = findings_table(found, section.scale_words or None)
-    words = _scale_line(first, section.scale_words)
+    words = _scale_line(section.records[0].scale, section.scale_words)
     parts = [
         f'<section id="{key}" aria-labelledby="{key}-h">',
-        f'<h2 id="{key}-h">{_e(section.title or first.study)}</h2>',
+        f'<h2 id="{key}-h">{_e(section.title or section.name)}</h2>',
         f'<p class="scale">{_e(words)}</p>',
-        _table(table, found),
-        '<div class="notes">' + "".join(f"<p>{_e(note)}</p>" for note in table.notes) + "</div>",
-        *(f"<p>{_e(note)}</p>" for note in section.notes),
     ]
+    if found:
+        table = findings_table(found, section.scale_words or None)
+        parts += [_table(table, found), _notes(table.notes)]
+    for table in section.tables:
+        parts += [_plain_table(table), _notes(table.notes)]
+    parts.append("".join(f"<p>{_e(note)}</p>" for note in section.notes))
     if any(f.comparison for f in found):
         parts.append(_differences(key, found))
-        parts.append(_curves(key, found, words))
-    for svg, caption in section.figures:
-        parts.append(f'<figure class="one">{svg}<figcaption>{_e(caption)}</figcaption></figure>')
+    for number, picture in enumerate(section.pictures):
+        svg = figures.inline_svg(picture.figure, f"{key}-picture-{number}", picture.caption)
+        parts.append(f'<figure class="full">{svg}<figcaption>{_e(picture.caption)}</figcaption></figure>')
+    parts.append(_curves(key, found, words))
     if section.paste:
         parts += ["<h3>In your own script</h3>", _code(section.paste)]
-    parts += [_pairs(found), _repeat(section, found), "</section>"]
+    parts += [_pairs(found), _repeat(section), "</section>"]
     return "\n".join(part for part in parts if part)
 
 
-def _scale_line(first: Finding, words: str) -> str:
-    if first.scale == "own":
+def _notes(notes: Sequence[str]) -> str:
+    return '<div class="notes">' + "".join(f"<p>{_e(note)}</p>" for note in notes) + "</div>" if notes else ""
+
+
+def _plain_table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{_e(name)}</th>' for name in table.header)
+    rows = []
+    for first, *rest in table.rows:
+        cells = [f'<th scope="row">{_e(first)}</th>']
+        cells += [
+            f'<td data-label="{_e(n)}">{_e(v)}</td>' for n, v in zip(table.header[1:], rest, strict=True)
+        ]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<h3>{_e(table.title)}</h3><div class="wide"><table class="stack"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _scale_line(scale: str, words: str) -> str:
+    if scale == "own":
         return words
-    name = "The paper's scale" if first.scale == "paper" else f"Scale “{first.scale}”, not the paper's"
+    name = "The paper's scale" if scale == "paper" else f"Scale “{scale}”, not the paper's"
     return f"{name}: {words}" if words else name
 
 
@@ -141,14 +174,17 @@ def _differences(key: str, found: Sequence[Finding]) -> str:
 
 def _curves(key: str, found: Sequence[Finding], words: str) -> str:
     """One block per cell, all its arms in it; where there are several, the first is open."""
-    shown = [f for f in found if f.comparison and _has_curves(f)]
+    shown = [f for f in found if f.comparison and has_curves(f)]
     blocks = []
     several = len({f.cell for f in shown}) > 1
     for number, (cell, group) in enumerate(groupby(shown, key=lambda f: f.cell)):
         arms = list(group)
         runs = [*arms[0].without, *(run for f in arms for run in f.with_)]
         panels = []
-        for quantity, name in (("train_loss", "training loss"), ("eval_metric", f"test {arms[0].metric}")):
+        for quantity, name in (
+            ("train_loss", "training loss"),
+            ("eval_metric", f"test {metric_words(arms[0].metric)[0]}"),
+        ):
             text = f"{cell}: {name} over epochs, with and without GC"
             figure = figures.learning_curves(runs, (quantity,))
             panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))
@@ -160,7 +196,8 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
     return "\n".join(["<h3>Curves</h3>", *blocks]) if blocks else ""
 
 
-def _has_curves(finding: Finding) -> bool:
+def has_curves(finding: Finding) -> bool:
+    """Whether the runs have curves over epochs (measurements have rows of their own)."""
     lines = [line for run in finding.without for line in run.curves]
     return bool(lines) and all("train_loss" in line and "eval_metric" in line for line in lines)
 
@@ -186,10 +223,8 @@ def _pairs(found: Sequence[Finding]) -> str:
     return f"<details><summary>Every pair ({len(rows)})</summary><div>{table}{link}</div></details>"
 
 
-def _repeat(section: Section, found: Sequence[Finding]) -> str:
-    runs = [run for f in found for run in (*f.without, *f.with_)]
-    if not runs:
-        return ""
+def _repeat(section: Section) -> str:
+    runs = section.records
     environment, config = runs[0].environment, runs[0].config
     versions = ", ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items() if v)
     lines = {
@@ -249,5 +284,10 @@ def _e(text: str) -> str:
     return html.escape(str(text), quote=True)
 
 
-def _put(stream: object, text: str) -> None:
-    stream.write(text.encode())  # type: ignore[attr-defined]
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+
+    def put(stream: BinaryIO) -> None:
+        stream.write(text.encode())
+
+    write_atomically(path, put)

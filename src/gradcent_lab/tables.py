@@ -126,6 +126,16 @@ def decimals(finding: Finding) -> int:
     return min(5, max(1, 1 - math.floor(math.log10(min(spread)))))
 
 
+def metric_words(metric: str) -> tuple[str, str]:
+    """Return the metric's name and the word after a difference in it.
+
+    >>> metric_words("accuracy, %"), metric_words("loss")
+    (('accuracy', ' points'), ('loss', ''))
+    """
+    name, percent, _ = metric.partition(", %")
+    return name, " points" if percent else ""
+
+
 def mean_std(summary: Summary, places: int) -> str:
     """Return `mean ± std`, or the mean alone for a single run."""
     std = "" if math.isnan(summary.std) else f" ± {summary.std:.{places}f}"

@@ -18,7 +18,7 @@ def plot(lines: Mapping[str, Sequence[float]], width: int = 60, height: int = 10
     """Return the lines as coloured text with a y axis and the epochs below.
 
     `focus` leaves the first part of every line (a share of its length) out of the choice of the y range, so
-    that a steep beginning does not flatten the rest; what falls outside is drawn at the edge.
+    that a steep beginning does not flatten the rest; what falls outside is not drawn.
     """
     from rich.text import Text
 
@@ -67,12 +67,12 @@ def _dots(
         return []
     columns = np.arange(int(positions[0]), int(positions[-1]) + 1)
     heights = np.interp(columns, positions, values[finite])
-    rows = np.clip((high - heights) / (high - low), 0, 1) * (high_dots - 1)
+    rows = np.rint((high - heights) / (high - low) * (high_dots - 1)).astype(int).tolist()
     dots: list[tuple[int, int]] = []
-    before = None
-    for x, y in zip(columns.tolist(), np.rint(rows).astype(int).tolist(), strict=True):
-        start = y if before is None else before + (1 if y > before else -1 if y < before else 0)
+    before = rows[0]
+    for x, y in zip(columns.tolist(), rows, strict=True):
+        start = before + (1 if y > before else -1 if y < before else 0)
         step = 1 if y >= start else -1
-        dots += [(x, row) for row in range(start, y + step, step)]
+        dots += [(x, row) for row in range(start, y + step, step) if 0 <= row < high_dots]
         before = y
     return dots

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,13 +32,14 @@ def learning_curves(
     quantities: Sequence[str] = ("train_loss", "eval_metric"),
     *,
     epochs: int | None = None,
+    labels: Mapping[str, str] | None = None,
     words: str = "",
 ) -> Figure:
     """Draw one panel per quantity; the thick line is the mean over seeds, thin lines are the seeds.
 
     Figure 5 is ("train_loss", "eval_metric"), Figure 6 is ("train_metric", "eval_metric") of error rates.
     """
-    arms = arms_of(records)
+    arms = arms_of(records, labels)
     figure, axes = new_figure(4.3 * len(quantities), 3.3, 1, len(quantities))
     for axis, quantity in zip(axes, quantities, strict=True):
         title, _ = LOOKS[quantity]
@@ -127,9 +128,15 @@ def key_words(shown: Sequence[Finding]) -> str:
     return f"Grey: single pairs; blue: mean and 95 % interval{paper}."
 
 
-def arms_of(records: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
-    """Return the runs of each arm, the one without GC first."""
+def arms_of(
+    records: Sequence[RunRecord], labels: Mapping[str, str] | None = None
+) -> dict[str, list[RunRecord]]:
+    """Return the runs of each arm under its label, the one without GC first."""
     arms: dict[str, list[RunRecord]] = defaultdict(list)
+    if labels is not None:
+        for arm, label in labels.items():
+            arms[label] = [record for record in records if record.arm == arm]
+        return arms
     for record in sorted(records, key=lambda r: (not is_baseline(r), r.arm, r.seed)):
         arms["without GC" if is_baseline(record) else f"with GC{_which(record, records)}"].append(record)
     return arms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,53 +25,52 @@ MOST_POINTS = 4000  # per series: more cannot be seen
 
 
 @styled
-def projection(words: str = "") -> Figure:
-    """Draw Figure 2 by doing it: gradient descent on a quadratic in ℝ³, with and without the projection P.
+def projection(
+    without: Sequence[Mapping[str, Any]], with_: Sequence[Mapping[str, Any]], words: str = ""
+) -> Figure:
+    """Draw Figure 2 from two real descents in ℝ³: rows with the weight `w`, its `gradient` and `projected`.
 
-    Both paths start at w⁰; the one with GC stays in the hyperplane eᵀ(w − w⁰) = 0 (Eq. 4). The picture is
-    an oblique view along the hyperplane, with its normal e upwards.
+    Both start at w⁰; with GC the path stays in the hyperplane eᵀ(w − w⁰) = 0 (Eq. 4). The view is oblique,
+    along the hyperplane, with its normal upwards and the projected step to the right.
     """
-    normal = np.ones(3) / math.sqrt(3)
-    frame = np.array([np.array([1, -1, 0]) / math.sqrt(2), np.array([1, 1, -2]) / math.sqrt(6), normal])
-    view = np.array([[1.0, 0.55, 0.0], [0.0, 0.42, 1.0]]) @ frame  # ℝ³ → the page
-    project = np.eye(3) - np.outer(normal, normal)
-    curvature = frame.T @ np.array([[0.5, 0.0, 0.12], [0.0, 1.3, 0.0], [0.12, 0.0, 0.75]]) @ frame
-    start, minimum = np.zeros(3), frame.T @ np.array([3.1, 1.25, 1.75])
-
-    def gradient(w: np.ndarray) -> np.ndarray:
-        return curvature @ (w - minimum)
-
-    figure, (axis,) = new_figure(6.6, 3.5)
-    corners = [(-0.7, -1.1), (5.0, -1.1), (5.0, 2.3), (-0.7, 2.3)]
-    plane = np.array([view @ frame.T @ np.array([u, v, 0.0]) for u, v in corners])
+    start = np.asarray(without[0]["w"], dtype=np.float64)
+    gradient, projected = (np.asarray(without[0][key], dtype=np.float64) for key in ("gradient", "projected"))
+    up = 1.0 if gradient.sum() < 0 else -1.0  # the side of the hyperplane that descent without GC goes to
+    normal = up * np.ones(3) / math.sqrt(3)
+    right = -projected / np.linalg.norm(projected)
+    turn = math.radians(20)  # a little into the page, so that the path does not run along an edge
+    right = math.cos(turn) * right - math.sin(turn) * np.cross(normal, right)
+    view = np.array([[1.0, 0.55, 0.0], [0.0, 0.42, 1.0]]) @ np.array([right, np.cross(normal, right), normal])
+    figure, (axis,) = new_figure(6.6, 3.6)
+    ends = []
+    for name, rows, colour in (("without GC", without, WITHOUT), ("with GC", with_, WITH)):
+        path = (np.array([row["w"] for row in rows], dtype=np.float64) - start) @ view.T
+        ends.append(path)
+        axis.plot(*path.T, "-o", color=colour, ms=3, lw=1.2, alpha=0.85, label=f"path {name}", zorder=3)
+        axis.plot(*path[-1], marker="*", color=colour, ms=13, zorder=5)
+    length = 0.75 * float(np.linalg.norm(ends[1][-1])) / float(np.linalg.norm(view @ projected))
+    tips = np.array([view @ (-length * gradient), view @ (-length * projected)])
+    reach = float(np.abs(np.vstack([*ends, tips])).max())
+    edge = np.array([[-0.22, -0.42], [1.25, -0.42], [1.25, 0.75], [-0.22, 0.75]]) * reach
+    plane = edge @ np.array([[1.0, 0.0], [0.55, 0.42]])
     axis.fill(*plane.T, facecolor=WITH, alpha=0.09, edgecolor="none")
     axis.plot(*np.vstack([plane, plane[:1]]).T, color=WITH, lw=0.8, alpha=0.7)
-    arms = (("without GC", np.eye(3), WITHOUT), ("with GC", project, WITH))
-    for name, matrix, colour in arms:
-        path = [start]
-        for _ in range(60):
-            path.append(path[-1] - 0.22 * matrix @ gradient(path[-1]))
-        on_page = np.array(path) @ view.T
-        axis.plot(*on_page.T, "-o", color=colour, ms=3, lw=1.2, alpha=0.85, label=f"path {name}", zorder=3)
-        axis.plot(*on_page[-1], marker="*", color=colour, ms=13, zorder=5)
-    descent = -0.95 * gradient(start)
-    tips = np.array([view @ descent, view @ project @ descent])
     for tip, colour, label, shift in (
-        (tips[0], WITHOUT, r"$-\nabla\mathcal{L}$", (-9, 7)),
+        (tips[0], WITHOUT, r"$-\nabla\mathcal{L}$", (-16, 6)),
         (tips[1], WITH, r"$-P\nabla\mathcal{L}$", (8, 2)),
-        (view @ normal * 1.35, MUTED, r"$e$", (6, -6)),
+        (np.array([0.0, 0.42 * reach]), MUTED, "$e$" if up > 0 else "$-e$", (6, -6)),
     ):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 0, "shrinkB": 0}
-        axis.annotate("", tip, view @ start, arrowprops=arrow, zorder=4)
+        axis.annotate("", tip, (0, 0), arrowprops=arrow, zorder=4)
         axis.annotate(label, tip, shift, textcoords="offset points", color=colour, fontsize=12.5)
     axis.plot(*tips.T, "--", color=MUTED, lw=1)
-    axis.plot(*(view @ start), "o", color=INK, ms=6, zorder=6)
-    axis.annotate("$w^0$", view @ start, (-17, -12), textcoords="offset points", fontsize=12.5)
+    axis.plot(0, 0, "o", color=INK, ms=6, zorder=6)
+    axis.annotate("$w^0$", (0, 0), (-17, -12), textcoords="offset points", fontsize=12.5)
     axis.annotate("$e^T(w-w^0)=0$", plane[1], (-92, 5), textcoords="offset points", color=WITH, fontsize=10.5)
     axis.set_aspect("equal")
     axis.axis("off")
     axis.legend(loc="upper left")
-    caption(figure, words or "Stars: the minimum, and the minimum within the hyperplane.")
+    caption(figure, words)
     return figure
 
 
