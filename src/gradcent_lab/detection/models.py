@@ -9,7 +9,7 @@ A specification is plain data:
     pretrained  "torchvision", a file below the data folder, or None
     trainable   stages of the backbone that train, from the last; 3 of 5 is MMDetection's frozen_stages=1
     short, long the sides images are resized to
-    fpn, fc, anchor, proposals, samples: sizes, smaller at small scales
+    fpn, fc, anchor, proposals, samples, detections: sizes, smaller at small scales
     stem_stride, normalize: what the pretrained weights were trained with
 """
 
@@ -54,6 +54,7 @@ DEFAULTS: dict[str, Any] = {
     "anchor": 32,
     "proposals": (2000, 1000),
     "samples": (256, 512),
+    "detections": 100,
 }
 MEANS = {
     "imagenet": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
@@ -90,6 +91,7 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
         "rpn_post_nms_top_n_test": test,
         "rpn_batch_size_per_image": chosen["samples"][0],
         "box_batch_size_per_image": chosen["samples"][1],
+        "box_detections_per_img": chosen["detections"],
         "box_head": _box_head(chosen["head"], channels, fc, inner),
         "box_predictor": _box_predictor(fc, classes + 1),
     }

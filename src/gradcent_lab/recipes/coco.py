@@ -33,24 +33,17 @@ SCALES = (
 )
 SEEDS = {"paper": (0, 1, 2), "small": (0, 1, 2), "smoke": (0,)}
 TINY = "weights/resnet18_tinyimagenet200_fp16.safetensors"
-SMALL = {
+SMALL: dict[str, Any] = {
     "short": 128,
     "long": 192,
     "fpn": 64,
     "fc": 128,
     "anchor": 8,
-    "proposals": (200, 100),
-    "samples": (64, 64),
+    "proposals": (200, 100),  # kept for training and testing
+    "samples": (64, 32),  # an image, first and second stage
+    "detections": 20,
 }
-SMOKE = {
-    "short": 64,
-    "long": 96,
-    "fpn": 16,
-    "fc": 32,
-    "anchor": 8,
-    "proposals": (40, 20),
-    "samples": (32, 32),
-}
+SMOKE: dict[str, Any] = {**SMALL, "short": 64, "long": 96, "fpn": 16, "fc": 32, "proposals": (40, 20)}
 SIZES: dict[str, dict[str, Any]] = {
     "paper": {
         "data": {"set": "coco"},
