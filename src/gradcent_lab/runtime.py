@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import RunConfig
+from gradcent_lab.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.data.catalogue import SETS, place
+from gradcent_lab.errors import UserError
 
 MEAN = {"cifar100": (0.507, 0.487, 0.441), "cifar10": (0.4914, 0.4822, 0.4465)}
 STD = {"cifar100": (0.267, 0.256, 0.276), "cifar10": (0.247, 0.2435, 0.2616)}
