@@ -136,7 +136,8 @@ class _Session:
         """Let go of the trackers and of what accelerate keeps for the process."""
         if self.options.trackers:
             self.accelerator.end_training()
-        self.accelerator.free_memory()
+        if self.accelerator.device.type != "cpu":
+            self.accelerator.free_memory()  # collects garbage, which takes longer than a short run on the CPU
 
     def _train_step(self, batch: Batch, position: Position, meters: Meters) -> None:
         if position.step == 0:
