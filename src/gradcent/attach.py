@@ -114,8 +114,15 @@ def _dynamic(plain: type, mixin: type[Centralized], extra: dict[str, Any]) -> ty
     def reduce(self: Any) -> tuple[Any, ...]:
         return _rebuild, (plain,), self.__getstate__()
 
+    def mro(cls: type) -> list[type]:
+        ours, *theirs = [each for each in type.mro(cls) if each is not object]
+        return [ours, *sorted(theirs, key=lambda each: not issubclass(each, Centralized)), object]
+
+    # An object's class may be exchanged only for one of the same memory layout, and Python takes that from
+    # the first base. So the plain class stands first, and the order of methods is set by hand.
+    order = type(type(plain).__name__, (type(plain),), {"mro": mro})
     names = {"__module__": plain.__module__, "__doc__": plain.__doc__, "__reduce__": reduce, **extra}
-    made = type(plain.__name__, (mixin, plain), names)
+    made: type = order(plain.__name__, (plain, mixin), names)
     made.__qualname__ = plain.__qualname__
     return made
 
