@@ -18,6 +18,7 @@ from .layout import Layout
 Layers = Literal["all", "conv", "linear"]
 Override = Layout | str | None | Callable[[tuple[int, ...]], Layout]
 Overrides = Mapping[str | type[nn.Module], Override]
+SWITCHED_OFF = "switched off for its param group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Plan:
                 reason = "not a parameter of the model that was given"
                 entry = Entry("(unnamed)", "?", tuple(parameter.shape), None, reason)
             elif id(parameter) in switched:
-                entry = replace(entry, layout=None, reason="switched off for its param group")
+                entry = replace(entry, layout=None, reason=SWITCHED_OFF)
             chosen.append((parameter, entry))
         return Plan(chosen)
 
