@@ -1,6 +1,5 @@
 """What all tests share: one thread, fixed seeds, and the tests' own modules (`truth`, `optimizer_cases`) importable."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -8,11 +7,9 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-os.environ.setdefault("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "0")
 
 
 @pytest.fixture(autouse=True)
 def _same_every_time():
     """Every test starts from the same random state, whatever ran before it."""
     torch.manual_seed(20200708)
-    yield

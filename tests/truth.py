@@ -24,11 +24,11 @@ def vectors(owner: nn.Module, name: str, tensor: Tensor) -> Views:
             for group in range(owner.groups)
             for out in range(owner.out_channels // owner.groups)
         ]
-    elif isinstance(owner, (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)) and name == "weight":
-        found = [tensor[out] for out in range(tensor.shape[0])]
-    elif isinstance(owner, nn.MultiheadAttention) and name.endswith("proj_weight"):
-        found = [tensor[out] for out in range(tensor.shape[0])]
-    elif isinstance(owner, (nn.RNNBase, nn.RNNCellBase)) and name.startswith("weight_"):
+    elif (
+        (isinstance(owner, (nn.Linear, nn.Bilinear, nn.modules.conv._ConvNd)) and name == "weight")
+        or (isinstance(owner, nn.MultiheadAttention) and name.endswith("proj_weight"))
+        or (isinstance(owner, (nn.RNNBase, nn.RNNCellBase)) and name.startswith("weight_"))
+    ):
         found = [tensor[out] for out in range(tensor.shape[0])]
     elif type(owner).__name__ == "Conv1D":
         found = [tensor[:, out] for out in range(tensor.shape[1])] if name == "weight" else []
