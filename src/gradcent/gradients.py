@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import kernels
+from . import sharded
 from .layout import Layout
 from .operator import centralize
 from .plan import Layers, Overrides, Plan
@@ -74,7 +74,7 @@ def centralize_gradients_(
         if each.grad is not None and not each.grad.is_sparse
     ]
     with torch.no_grad():
-        kernels.centralize_gradients_(
+        sharded.centralize_gradients_(
             [each for each, _ in trained], [layout for _, layout in trained], decay=0.0, kernel=kernel
         )
 
