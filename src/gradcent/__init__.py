@@ -8,6 +8,7 @@
 
 from . import optim
 from .attach import attach, attached, detach
+from .diagnostics import Monitor
 from .gradients import attach_to_gradients, centralize_gradients_
 from .layout import Layout
 from .operator import centralize, centralize_
@@ -18,6 +19,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Layout",
+    "Monitor",
     "Plan",
     "attach",
     "attach_to_gradients",

@@ -56,7 +56,8 @@ def attach(
     _refuse(optimizer, model)
     attachment = Attachment(optimizer, model, plan, Options(layers, at, decay, overrides, kernel, nonfinite))
     _take_step_back(optimizer)
-    optimizer.__class__ = centralized_class(type(optimizer))
+    plain: Any = type(optimizer)
+    optimizer.__class__ = centralized_class(plain)
     optimizer._patch_step_function()
     optimizer._join(attachment)  # type: ignore[attr-defined]
     return optimizer
@@ -72,7 +73,7 @@ def detach(optimizer: Opt) -> Opt:
     for name in ("_gradcent", "_gradcent_hooks", "_gradcent_identity"):
         optimizer.__dict__.pop(name, None)
     if type(optimizer) is not optim.SGDW:  # torch has no class to give back: it stays ours, switched off
-        plain = next(base for base in type(optimizer).__mro__ if not issubclass(base, Centralized))
+        plain: Any = next(base for base in type(optimizer).__mro__ if not issubclass(base, Centralized))
         optimizer.__class__ = plain
     return optimizer
 
@@ -117,7 +118,7 @@ def _dynamic(plain: type, mixin: type[Centralized], extra: dict[str, Any]) -> ty
 
 
 def _rebuild(plain: type) -> Any:
-    made = centralized_class(plain)
+    made: Any = centralized_class(plain)
     return made.__new__(made)
 
 

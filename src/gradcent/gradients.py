@@ -51,7 +51,7 @@ def attach_to_gradients(
     handles: list[Any] = []
     for parameter, entry in plan.named():
         if entry.layout is not None and not entry.frozen:
-            handles.append(parameter.register_hook(_hook(entry.layout)))
+            handles.append(parameter.register_hook(_hook(entry.layout)))  # type: ignore[no-untyped-call]
     return GradientHandles(plan, handles)
 
 

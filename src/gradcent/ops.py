@@ -7,13 +7,16 @@ runs the same code in compiled and in eager steps.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from .layout import Layout
 from .operator import centralize, restore_means_, vector_means
 
-_library = torch.library.Library("gradcent", "DEF")
+_torch: Any = torch.library  # untyped
+_library = _torch.Library("gradcent", "DEF")
 _library.define(
     "centralize(Tensor gradient, Tensor? weight, float decay, Tensor? scale, int[] layout) -> Tensor"
 )
@@ -36,26 +39,24 @@ def _restore_means_(weight: Tensor, means: Tensor, layout: list[int]) -> None:
     restore_means_(weight, Layout(*layout), means)
 
 
-for _name, _function in (
-    ("centralize", _centralize),
-    ("vector_means", _vector_means),
-    ("restore_means_", _restore_means_),
-):
-    _library.impl(_name, _function, "CompositeExplicitAutograd")
-
-
-@torch.library.register_fake("gradcent::centralize")
 def _centralize_fake(
     gradient: Tensor, weight: Tensor | None, decay: float, scale: Tensor | None, layout: list[int]
 ) -> Tensor:
     return torch.empty_like(gradient)
 
 
-@torch.library.register_fake("gradcent::vector_means")
 def _vector_means_fake(weight: Tensor, layout: list[int]) -> Tensor:
     return _vector_means(weight, [int(size) for size in layout])
 
 
-@torch.library.register_fake("gradcent::restore_means_")
 def _restore_means_fake(weight: Tensor, means: Tensor, layout: list[int]) -> None:
     return None
+
+
+for _name, _function, _fake in (
+    ("centralize", _centralize, _centralize_fake),
+    ("vector_means", _vector_means, _vector_means_fake),
+    ("restore_means_", _restore_means_, _restore_means_fake),
+):
+    _library.impl(_name, _function, "CompositeExplicitAutograd")
+    _torch.register_fake(f"gradcent::{_name}", _fake)

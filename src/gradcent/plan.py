@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-
+import torch
 from torch import Tensor, nn
 
 from . import rules, table
@@ -213,13 +213,13 @@ class _Planner:
         return result
 
     def decide(self, parameter: Tensor, uses: list[_Use]) -> Entry:
-        if isinstance(parameter, nn.parameter.UninitializedTensorMixin):
+        if torch.nn.parameter.is_lazy(parameter):
             raise ValueError(
                 f"parameter {uses[0].name} of lazy {type(uses[0].owner).__name__} has no shape yet: "
                 "run one forward pass before making a plan"
             )
         shape = tuple(parameter.shape)
-        entry = Entry(uses[0].name, type(uses[0].owner).__name__, shape, None, "")
+        entry = Entry(uses[0].name, _kind(uses[0].owner), shape, None, "")
         override = self.overridden(uses, shape)
         if override is not None:
             entry = replace(entry, **self.apply(*override, shape, uses[0]))
@@ -264,8 +264,7 @@ class _Planner:
         if known is None:
             if len(shape) < 2:
                 return "bias" if "bias" in use.local else "a single vector, not a list of weight vectors"
-            kind = type(use.owner).__name__
-            return f"own parameter of {kind}, a kind of module gradcent does not know"
+            return f"own parameter of {_kind(use.owner)}, a kind of module gradcent does not know"
         answer = known.rule(use.owner, use.local, shape)
         if isinstance(answer, Layout) and self.layers != "all" and known.kind != self.layers:
             return f'not a {self.layers} layer, and layers="{self.layers}"'
@@ -281,12 +280,11 @@ class _Planner:
 
 def _uses(model: nn.Module, prefix: str) -> Iterator[tuple[Tensor, _Use]]:
     """Yield every place of every parameter, reparametrized weights under the layer that owns them."""
-    owners = {
-        id(module.parametrizations[name]): (module, name)  # type: ignore[index,union-attr]
-        for module in model.modules()
-        if nn.utils.parametrize.is_parametrized(module)
-        for name in module.parametrizations  # type: ignore[union-attr]
-    }
+    owners: dict[int, tuple[nn.Module, str]] = {}
+    for module in model.modules():
+        if nn.utils.parametrize.is_parametrized(module):
+            lists: Any = module.parametrizations
+            owners.update({id(each): (module, name) for name, each in lists.items()})
     for path, module in model.named_modules(prefix=prefix.rstrip("."), remove_duplicate=False):
         for local, parameter in module._parameters.items():
             if parameter is None:
@@ -314,6 +312,13 @@ def _old_style(module: nn.Module, local: str) -> tuple[str, str]:
     if local.endswith(("_g", "_v")) and {local[:-2] + "_g", local[:-2] + "_v"} <= module._parameters.keys():
         return local[:-2], "magnitude of weight norm" if local.endswith("_g") else ""
     return local, ""
+
+
+def _kind(module: nn.Module) -> str:
+    """Name of the module's type; a parametrized module's own class is made up by torch."""
+    if nn.utils.parametrize.is_parametrized(module):
+        return f"{type(module).__mro__[1].__name__} (parametrized)"
+    return type(module).__name__
 
 
 def _plain_name(name: str) -> str:

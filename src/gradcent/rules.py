@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
@@ -98,14 +98,14 @@ def named_rule(name: str) -> Rule:
 def _linear(module: nn.Module, name: str, shape: tuple[int, ...]) -> Answer:
     if name != "weight":
         return "bias" if name == "bias" else f"not the weight of its {type(module).__name__}"
-    expected = (module.out_features, module.in_features)
+    expected: tuple[Any, ...] = (module.out_features, module.in_features)
     return Layout.rows(shape) if shape == expected else _misshapen(shape, expected)
 
 
 def _bilinear(module: nn.Module, name: str, shape: tuple[int, ...]) -> Answer:
     if name != "weight":
         return "bias" if name == "bias" else f"not the weight of its {type(module).__name__}"
-    expected = (module.out_features, module.in1_features, module.in2_features)
+    expected: tuple[Any, ...] = (module.out_features, module.in1_features, module.in2_features)
     return Layout.rows(shape) if shape == expected else _misshapen(shape, expected)
 
 

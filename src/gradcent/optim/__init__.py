@@ -32,6 +32,6 @@ __all__ = [
 ]
 
 if hasattr(torch.optim, "Muon"):
-    from .muon import Muon  # noqa: F401
+    from .muon import Muon
 
     __all__ += ["Muon"]

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..attachment import Attachment, Options
 from ..hooks import StepHooks
 from ._seam import announce
 
+if TYPE_CHECKING:
+    from torch.optim import Optimizer as _Below
+else:
+    _Below = object  # whatever optimizer class stands behind the mixin
 
-class Centralized:
+
+class Centralized(_Below):
     """Mixed into an optimizer class, before it: gives it GC without touching its checkpoints."""
 
     _gradcent: Attachment | None = None
     _gradcent_hooks: StepHooks | None = None
     _gradcent_identity = "off"
-    param_groups: list[dict[str, Any]]
 
     def __init__(
         self,
@@ -36,7 +40,7 @@ class Centralized:
         options = Options(layers, at, decay, overrides, kernel, nonfinite)
         super().__init__(params, *args, **kwargs)
         if centralize:
-            self._join(Attachment(self, model, plan, options))  # type: ignore[arg-type]
+            self._join(Attachment(self, model, plan, options))
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show torch's signature with GC's options behind it."""
@@ -52,28 +56,28 @@ class Centralized:
         hooks = self._gradcent_needs_hooks(options)
         if any(hooks.values()) or options.nonfinite != "propagate":
             self._gradcent_hooks = StepHooks(attachment, **hooks)
-            self._gradcent_hooks.install(self)  # type: ignore[arg-type]
+            self._gradcent_hooks.install(self)
 
     def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
         return {"gradients": False, "updates": False}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        super().add_param_group(param_group)  # type: ignore[misc]
+        super().add_param_group(param_group)
         if self._gradcent is not None:
             try:
-                self._gradcent.add_group(self, self.param_groups[-1])  # type: ignore[arg-type]
+                self._gradcent.add_group(self, self.param_groups[-1])
             except Exception:
                 self.param_groups.pop()
                 raise
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_gradcent": self._gradcent}  # type: ignore[misc]
+        return {**super().__getstate__(), "_gradcent": self._gradcent}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # load_state_dict comes here too, with the plain optimizer's keys: GC then stays as it is.
         state = dict(state)
         mine = state.pop("_gradcent", None)
-        super().__setstate__(state)  # type: ignore[misc]
+        super().__setstate__(state)
         if mine is not None:
             self._join(mine)
 
@@ -81,12 +85,14 @@ class Centralized:
 class Seamed(Centralized):
     """For torch's dense optimizers, whose rebuilt `step` takes the plan from what is announced here."""
 
-    def _init_group(self, group: dict[str, Any], params: Any, *rest: Any, **kwargs: Any) -> Any:
+    def _collect(self, group: dict[str, Any], params: Any, *rest: Any, **kwargs: Any) -> Any:
         result = super()._init_group(group, params, *rest, **kwargs)  # type: ignore[misc]
         attachment = self._gradcent
-        coupled = attachment is not None and attachment.projects_decay(self, group)  # type: ignore[arg-type]
+        coupled = attachment is not None and attachment.projects_decay(self, group)
         announce(attachment, coupled, params)
         return result
+
+    _init_group: Any = _collect  # torch's classes each have a signature of their own for it
 
 
 class Hooked(Centralized):
@@ -99,7 +105,7 @@ class Hooked(Centralized):
         """Step as the class below does, after forgetting what an interrupted step may have left."""
         if self._gradcent_hooks is not None:
             self._gradcent_hooks.begin()
-        return super().step(*args, **kwargs)  # type: ignore[misc]
+        return super().step(*args, **kwargs)
 
     step.hooked = True  # type: ignore[attr-defined]  # the parent's step runs the hooks; once is enough
 
