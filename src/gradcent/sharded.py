@@ -124,9 +124,7 @@ def restore_means_(weights: Sequence[Tensor], layouts: Sequence[Layout], means: 
                 cut.append((shard, before))
             elif shard.layout is not None:
                 _restore_means_(shard.local, shard.layout, before)
-        drifts = _added_up(
-            [(shard, _sums(shard.local, shard.share) - before) for shard, before in cut]
-        )
+        drifts = _added_up([(shard, _sums(shard.local, shard.share) - before) for shard, before in cut])
         for (shard, _), drift in zip(cut, drifts, strict=True):
             shard.local.copy_(_shifted(shard.local, shard.share, drift))
 
@@ -265,4 +263,3 @@ def _settled(gradient: Tensor) -> Tensor:
 def _local(tensor: Tensor) -> Tensor:
     to_local = getattr(tensor, "to_local", None)
     return tensor.detach() if to_local is None else to_local().detach()
-

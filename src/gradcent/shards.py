@@ -51,9 +51,7 @@ def share(
     """Return what the rank at ``coordinate`` of a mesh of that shape holds."""
     by_dim = [_sharding(placements, mesh, dim) for dim in range(len(shape))]
     pieces = _pieces(layout, shape)
-    local = [
-        _held(size, sharding, coordinate) for size, sharding in zip(shape, by_dim, strict=True)
-    ]
+    local = [_held(size, sharding, coordinate) for size, sharding in zip(shape, by_dim, strict=True)]
     reduce: set[int] = set()
     vectors: list[tuple[int, ...] | int | None] = []
     kept: list[int] = []
@@ -185,7 +183,8 @@ def _local_layout(pieces: list[Pieces], shape: tuple[int, ...], local: list[Indi
         (_, role), rest = parts[0], math.prod(part for part, _ in parts[1:])
         blocks = [held[start : start + rest] for start in range(0, len(held), rest)]
         regular = all(
-            len(block) == rest and block[0] % rest == 0 and block[-1] - block[0] == rest - 1 for block in blocks
+            len(block) == rest and block[0] % rest == 0 and block[-1] - block[0] == rest - 1
+            for block in blocks
         )
         if role in _AVERAGED or not regular:
             return None
