@@ -60,6 +60,17 @@ def case(
     return keep
 
 
+def refused(kind: type[Exception], words: str, call: Callable[[], Any]) -> None:
+    """Check that a call is refused with an error that says those words."""
+    try:
+        call()
+    except kind as error:
+        if words in str(error):
+            return
+        raise
+    raise AssertionError(f"{kind.__name__} with {words!r} was expected")
+
+
 def load() -> dict[str, Case]:
     """Import all modules of cases."""
     for module in MODULES:
