@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -12,6 +13,7 @@ from torch import nn
 
 from . import optim
 from .attachment import At, Attachment, Decay, NonFinite, Options
+from .operator import vector_means
 from .optim._base import Centralized, Hooked, Seamed
 from .plan import Layers, Overrides, Plan
 
@@ -60,6 +62,7 @@ def attach(
     optimizer.__class__ = centralized_class(plain)
     optimizer._patch_step_function()
     optimizer._join(attachment)  # type: ignore[attr-defined]
+    _say_if_momentum_leans(optimizer, attachment)
     return optimizer
 
 
@@ -159,6 +162,22 @@ def _refuse(optimizer: Any, model: Any) -> None:
 
 def _is_flat(parameter: Any) -> bool:
     return type(parameter).__name__ == "FlatParameter" or hasattr(parameter, "ds_id")
+
+
+def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachment) -> None:
+    """Momentum gathered without GC is not in the hyperplane, and moves the weight sums until it has decayed."""
+    for parameter, entry in attachment.plan.named():
+        momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
+        if momentum is None or entry.layout is None:
+            continue
+        means = vector_means(momentum.detach(), entry.layout)
+        if float(means.abs().max()) > 1e-4 * float(momentum.abs().max()):
+            warnings.warn(
+                f"gradcent: attached in mid-training, and the momentum of {entry.name} was gathered without GC. "
+                "That is fine, but weight sums go on drifting until it has decayed, by -lr*β/(1-β) times its sum",
+                stacklevel=3,
+            )
+            return
 
 
 def _take_step_back(optimizer: torch.optim.Optimizer) -> None:

@@ -6,6 +6,7 @@ gradients after it ran. So a closure is wrapped, and the work is done when it re
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -116,6 +117,11 @@ class StepHooks:
                 f"gradcent: gradient with nan or inf in {where}; no parameter was changed"
             )
         self.attachment.skipped_steps += 1
+        if self.attachment.skipped_steps == 1:
+            warnings.warn(
+                "gradcent: gradient with nan or inf, step skipped; gradcent.attached(optimizer).skipped_steps counts",
+                stacklevel=2,
+            )
         self.hidden = [(each, each.grad) for each in trained]
         for each in trained:
             each.grad = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 Row = dict[str, Any]
@@ -50,6 +49,8 @@ def text(rows: Sequence[Row], totals: dict[str, Any]) -> str:
 
 def html(rows: Sequence[Row], totals: dict[str, Any]) -> str:
     """Return the table for a notebook."""
+    from html import escape
+
     head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in _HEAD)
     body = "".join(
         f"<tr style='opacity:{1 if row['centralized'] else 0.55}'>"

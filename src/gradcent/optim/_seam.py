@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 import threading
 import types
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import _use_grad_for_differentiable
 
-from .. import ops, sharded  # noqa: F401 (ops registers the operators)
+from .. import sharded
 from ..attachment import Attachment
 from ..layout import Layout
 
@@ -35,6 +36,8 @@ _stepping = threading.local()
 
 def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[Tensor]) -> None:
     """Leave for the functional, which is not told who calls it, what the plan says of its lists."""
+    if "torch._dynamo" in sys.modules:  # only a compiled step needs the operators
+        from .. import ops  # noqa: F401
     if attachment is None:
         _stepping.value = None
         return
@@ -42,10 +45,13 @@ def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[
     _stepping.value = (layouts, attachment.options.at, coupled, attachment.options.kernel)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def announced() -> Announced | None:
     """Take what `_init_group` left; under torch.compile this is read once, while tracing."""
     return _stepping.value  # type: ignore[no-any-return]
+
+
+# What torch.compiler.assume_constant_result does, without its import of all of Dynamo (2 s).
+announced._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def centralizing(functional: Functional) -> Functional:

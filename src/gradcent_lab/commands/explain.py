@@ -57,7 +57,11 @@ def load_model(spec: str) -> Any:
         if not timm.is_model(name):
             raise UserError(f"timm has no model {name!r}{_close(name, timm.list_models())}")
         return timm.create_model(name, pretrained=False)
-    return load_object(spec)()
+    build = load_object(spec)
+    try:
+        return build()
+    except Exception as error:
+        raise UserError(f"calling {spec} failed: {type(error).__name__}: {error}") from error
 
 
 def _close(name: str, names: list[str]) -> str:
