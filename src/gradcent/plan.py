@@ -83,6 +83,11 @@ class Plan:
         """Return what the plan says of a parameter."""
         return self._entries.get(parameter)
 
+    def named_as(self, parameter: Tensor) -> str | None:
+        """Return the parameter's name, None if it is not in the plan."""
+        entry = self._entries.get(parameter)
+        return None if entry is None else entry.name
+
     def named(self) -> Iterator[tuple[Tensor, Entry]]:
         """Iterate over (parameter, entry)."""
         return iter(self._entries.items())
