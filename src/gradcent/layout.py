@@ -104,7 +104,7 @@ def _split(
             f"but the tensor of shape {shape} has {math.prod(shape)}"
         )
     if math.prod(shape) == 0:
-        return shape, tuple(range(len(shape)))
+        return shape, ()
     pieces: list[int] = []
     averaged: list[int] = []
     role, left = 0, factors[0]

@@ -11,14 +11,12 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from .errors import UserError
+
 # name, one-line help; the module is gradcent_lab.commands.<name>
 COMMANDS: dict[str, str] = {
     "explain": "what would be centralized in a model, over what, and why the rest is not",
 }
-
-
-class UserError(Exception):
-    """Something the user can mend; printed as one line, without a traceback."""
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:

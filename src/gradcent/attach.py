@@ -1,0 +1,193 @@
+"""Turn GC on for an optimizer that exists already, whatever it is; and off again."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import warnings
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from . import optim
+from .attachment import At, Attachment, Decay, NonFinite, Options
+from .operator import vector_means
+from .optim._base import Centralized, Hooked, Seamed
+from .plan import Layers, Overrides, Plan
+
+Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
+
+# torch's classes and the drop-in that takes each one's place
+_DROP_INS: dict[type, type] = {
+    getattr(torch.optim, name): getattr(optim, name) for name in optim.__all__ if hasattr(torch.optim, name)
+}
+
+
+def attach(
+    optimizer: Opt,
+    model: nn.Module | Sequence[nn.Module] | None = None,
+    *,
+    plan: Plan | None = None,
+    layers: Layers = "all",
+    at: At = "gradient",
+    decay: Decay = "auto",
+    overrides: Overrides | None = None,
+    kernel: str = "auto",
+    nonfinite: NonFinite = "propagate",
+) -> Opt:
+    """Centralize the gradients (or updates) of ``model``'s weight vectors in every step of ``optimizer``.
+
+    Returns the same optimizer. Its state, checkpoints, schedulers and param groups stay what they
+    are; a param group with ``"centralize": False`` is left alone.
+
+    Args:
+        optimizer: any torch.optim.Optimizer but SparseAdam.
+        model: the model (or models) it trains; says what each tensor's weight vectors are.
+        plan: a ready plan instead of the model.
+        layers: "all", or only "conv" or "linear" layers.
+        at: "gradient" (the paper's algorithms) or "update", where the whole change of the weight in a
+            step, decay included, is projected, so that every weight vector keeps its sum under any optimizer.
+        decay: "auto", or how the optimizer applies weight decay if gradcent cannot know: "coupled"
+            gives the paper's P(g + λw); "decoupled" leaves λw out of the projection.
+        overrides: layouts by parameter name pattern or module type, see docs/layouts.md.
+        kernel: "auto", or one of "native", "triton", "foreach", "reference", obeyed or refused.
+        nonfinite: "propagate" nan and inf as the optimizer would see them, "raise", or "skip_step".
+    """
+    _refuse(optimizer, model)
+    attachment = Attachment(optimizer, model, plan, Options(layers, at, decay, overrides, kernel, nonfinite))
+    _take_step_back(optimizer)
+    plain: Any = type(optimizer)
+    optimizer.__class__ = centralized_class(plain)
+    optimizer._patch_step_function()
+    optimizer._join(attachment)  # type: ignore[attr-defined]
+    _say_if_momentum_leans(optimizer, attachment)
+    return optimizer
+
+
+def detach(optimizer: Opt) -> Opt:
+    """Turn GC off: the optimizer is again what it was, with the state it has now."""
+    attachment = attached(optimizer)
+    if attachment is None:
+        raise ValueError(f"gradcent is not attached to this {type(optimizer).__name__}")
+    if optimizer._gradcent_hooks is not None:  # type: ignore[attr-defined]
+        optimizer._gradcent_hooks.remove()  # type: ignore[attr-defined]
+    for name in ("_gradcent", "_gradcent_hooks", "_gradcent_identity"):
+        optimizer.__dict__.pop(name, None)
+    if type(optimizer) is not optim.SGDW:  # torch has no class to give back: it stays ours, switched off
+        plain: Any = next(base for base in type(optimizer).__mro__ if not issubclass(base, Centralized))
+        optimizer.__class__ = plain
+    return optimizer
+
+
+def attached(optimizer: torch.optim.Optimizer) -> Attachment | None:
+    """Return what is attached to an optimizer (its `plan`, `options`, `skipped_steps`), or None."""
+    return getattr(optimizer, "_gradcent", None)
+
+
+@functools.cache
+def centralized_class(plain: type) -> type:
+    """Return the subclass of an optimizer class that centralizes."""
+    if plain in _DROP_INS:
+        return _DROP_INS[plain]
+    if issubclass(plain, Centralized):
+        return plain
+    for theirs, ours in _DROP_INS.items():
+        if issubclass(plain, theirs) and _same_inside(plain, theirs):
+            seam = Seamed if issubclass(ours, Seamed) else Hooked
+            return _dynamic(plain, seam, {"step": ours.__dict__["step"]} if seam is Seamed else {})
+    return _dynamic(plain, Hooked, {})
+
+
+def _same_inside(plain: type, theirs: type) -> bool:
+    """Whether a subclass keeps torch's own step: only then is its inside known."""
+    if not hasattr(theirs, "_init_group"):
+        return False
+    return all(
+        inspect.unwrap(getattr(plain, name)) is inspect.unwrap(getattr(theirs, name))
+        for name in ("step", "_init_group")
+    )
+
+
+def _dynamic(plain: type, mixin: type[Centralized], extra: dict[str, Any]) -> type:
+    def reduce(self: Any) -> tuple[Any, ...]:
+        return _rebuild, (plain,), self.__getstate__()
+
+    names = {"__module__": plain.__module__, "__doc__": plain.__doc__, "__reduce__": reduce, **extra}
+    made = type(plain.__name__, (mixin, plain), names)
+    made.__qualname__ = plain.__qualname__
+    return made
+
+
+def _rebuild(plain: type) -> Any:
+    made: Any = centralized_class(plain)
+    return made.__new__(made)
+
+
+def _refuse(optimizer: Any, model: Any) -> None:
+    """Say what cannot be done, and the way out."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        inner = next(
+            (name for name in ("optimizer", "base", "base_optimizer") if hasattr(optimizer, name)), None
+        )
+        hint = f"; attach to the one inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
+        raise TypeError(f"attach needs a torch.optim.Optimizer, got {type(optimizer).__name__}{hint}")
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise TypeError(
+            "SparseAdam trains embeddings through sparse gradients, which have no weight vectors to centralize; "
+            "give it the embeddings and attach to the optimizer of the other parameters"
+        )
+    if attached(optimizer) is not None:
+        raise ValueError(
+            "gradcent is attached to this optimizer already; gradcent.detach(optimizer) first to change its options"
+        )
+    flat = [group for group in optimizer.param_groups if any(_is_flat(each) for each in group["params"])]
+    models = [model] if isinstance(model, nn.Module) else list(model or [])
+    wrapped = any(
+        type(each).__name__ == "FullyShardedDataParallel" for one in models for each in one.modules()
+    )
+    if flat or wrapped:
+        raise TypeError(
+            "this engine (FSDP1 or DeepSpeed ZeRO) hands the optimizer flattened pieces of the parameters, in "
+            "which weight vectors cannot be found. Call gradcent.attach_to_gradients(model) before wrapping the model"
+        )
+
+
+def _is_flat(parameter: Any) -> bool:
+    return type(parameter).__name__ == "FlatParameter" or hasattr(parameter, "ds_id")
+
+
+def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachment) -> None:
+    """Momentum gathered without GC is not in the hyperplane, and moves the weight sums until it has decayed."""
+    for parameter, entry in attachment.plan.named():
+        momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
+        if momentum is None or entry.layout is None:
+            continue
+        means = vector_means(momentum.detach(), entry.layout)
+        if float(means.abs().max()) > 1e-4 * float(momentum.abs().max()):
+            warnings.warn(
+                f"gradcent: attached in mid-training, and the momentum of {entry.name} was gathered without GC. "
+                "That is fine, but weight sums go on drifting until it has decayed, by -lr*β/(1-β) times its sum",
+                stacklevel=3,
+            )
+            return
+
+
+def _take_step_back(optimizer: torch.optim.Optimizer) -> None:
+    """A learning-rate scheduler made before attach holds the old `step` on the object; let it find the new one."""
+    held = optimizer.__dict__.get("step")
+    if held is None:
+        return
+    if not getattr(held, "_wrapped_by_lr_sched", False):
+        raise ValueError(
+            "optimizer.step was replaced on this object, so that gradcent could be passed by unnoticed; "
+            "attach before that is done"
+        )
+
+    def step(*args: Any, **kwargs: Any) -> Any:
+        optimizer._opt_called = True  # type: ignore[attr-defined]  # what the scheduler's own wrapper records
+        return type(optimizer).step(optimizer, *args, **kwargs)
+
+    step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = step  # type: ignore[method-assign]

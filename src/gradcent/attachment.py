@@ -1,0 +1,146 @@
+"""What an optimizer carries once GC is attached to it: the plan, the options, and what they mean in a step.
+
+Nothing here enters a checkpoint: `state_dict()` is the plain optimizer's, so checkpoints move both
+ways. Copies and pickles of the optimizer do carry it (see `optim/_base.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+import weakref
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .decay import decay_kind
+from .layout import Layout
+from .plan import Layers, Overrides, Plan
+
+At = Literal["gradient", "update"]
+Decay = Literal["auto", "coupled", "decoupled"]
+NonFinite = Literal["propagate", "raise", "skip_step"]
+KERNELS = ("auto", "native", "triton", "foreach", "reference")
+SWITCH = "centralize"  # the key of a param group that turns GC on or off for it
+
+_identities = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The user's choices, checked."""
+
+    layers: Layers = "all"
+    at: At = "gradient"
+    decay: Decay = "auto"
+    overrides: Overrides | None = None
+    kernel: str = "auto"
+    nonfinite: NonFinite = "propagate"
+
+    def __post_init__(self) -> None:
+        _one_of("layers", self.layers, ("all", "conv", "linear"))
+        _one_of("at", self.at, ("gradient", "update"))
+        _one_of("decay", self.decay, ("auto", "coupled", "decoupled"))
+        _one_of("kernel", self.kernel, KERNELS)
+        _one_of("nonfinite", self.nonfinite, ("propagate", "raise", "skip_step"))
+
+
+class Attachment:
+    """GC on one optimizer: `plan` says what is centralized, `options` how, `skipped_steps` counts."""
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, model: Any, plan: Plan | None, options: Options
+    ) -> None:
+        if plan is None:
+            if model is None:
+                raise TypeError(
+                    "gradcent needs the model (or a plan): which elements of a tensor form a weight vector "
+                    "is a property of the layer, not of the tensor's shape. Pass model=model"
+                )
+            plan = Plan.of(model, layers=options.layers, overrides=options.overrides)
+        self.options = options
+        self.identity = f"gradcent-{next(_identities)}"  # a compiled step is guarded by it
+        self.skipped_steps = 0
+        self.plan = Plan([])
+        self._whole_plan = plan
+        self._model = None if model is None else weakref.ref(model) if isinstance(model, nn.Module) else None
+        for group in optimizer.param_groups:
+            self.add_group(optimizer, group, said=False)
+        self.plan.require_something("optimizer's share of the model")
+
+    def layouts(self, parameters: Iterable[Tensor]) -> list[Layout | None]:
+        """Return the parameters' layouts, None for those left alone."""
+        return [self.plan.layout(parameter) for parameter in parameters]
+
+    def add_group(
+        self, optimizer: torch.optim.Optimizer, group: dict[str, Any], *, said: bool = True
+    ) -> None:
+        """Plan a param group's parameters, obeying and removing its `centralize` switch."""
+        switch = group.pop(SWITCH, True)
+        if not isinstance(switch, bool):
+            raise TypeError(f'param group key "{SWITCH}" must be True or False, got {switch!r}')
+        kind = decay_kind(optimizer, group, self.options.decay)
+        parameters: list[Tensor] = group["params"]
+        if any(self._whole_plan.entry(each) is None for each in parameters):
+            self._plan_again()
+        added = self._whole_plan.restricted(parameters, off=() if switch else parameters)
+        strangers = sum(self._whole_plan.entry(each) is None for each in parameters)
+        if said and strangers and switch:
+            warnings.warn(
+                f"gradcent: {strangers} of {len(parameters)} tensors of the new param group are not parameters "
+                "of the model that was given to attach, and are left alone",
+                stacklevel=4,
+            )
+        if switch and any(entry.layout for entry in added.entries) and kind == "unknown":
+            raise ValueError(
+                f"gradcent does not know how {type(optimizer).__name__} applies "
+                f"weight_decay={group['weight_decay']}: pass decay='coupled' if it adds λw to the gradient "
+                "(the paper's P(g + λw) is then used), decay='decoupled' if it shrinks the weight by itself"
+            )
+        self.plan = self.plan.merged(added)
+
+    def projects_decay(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
+        """Whether the group's λw is part of what is centralized: P(g + λw)."""
+        return decay_kind(optimizer, group, self.options.decay) == "coupled"
+
+    def _plan_again(self) -> None:
+        """Layers may have been added to the model since; look once more."""
+        model = self._model() if self._model is not None else None
+        if model is not None:
+            self._whole_plan = Plan.of(model, layers=self.options.layers, overrides=self.options.overrides)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_model": None, "_whole_plan": self.plan}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.identity = f"gradcent-{next(_identities)}"
+
+    def __repr__(self) -> str:
+        return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"
+
+
+def all_finite(tensors: Sequence[Tensor]) -> bool:
+    """Whether all gradients are finite, decided over all workers so that they agree."""
+    bad = any(not bool(torch.isfinite(_local(tensor)).all()) for tensor in tensors)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        device = _local(tensors[0]).device if tensors else torch.device("cpu")
+        flag = torch.tensor(float(bad), device=device)
+        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+        bad = bool(flag)
+    return not bad
+
+
+def _local(tensor: Tensor) -> Tensor:
+    if tensor.is_sparse:
+        return tensor._values() if not tensor.is_coalesced() else tensor.values()
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()
+
+
+def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

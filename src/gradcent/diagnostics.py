@@ -1,0 +1,208 @@
+"""What GC does to a model's gradients: how much it removes, and whether weight sums stay where they were.
+
+Two lines in a training loop, one of them before it:
+
+    monitor = gradcent.Monitor(model)
+    …
+    loss.backward(); monitor.update(); optimizer.step()
+
+and `print(monitor)` at the end. The figures are those of Fig. 3 and 4 of the paper and of Theorem 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .layout import Layout
+from .operator import centralize, vector_means
+from .plan import Layers, Overrides, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One parameter's gradient at one step, before and after centralizing."""
+
+    step: int
+    name: str
+    norm_before: float
+    norm_after: float
+    max_before: float
+    max_after: float
+    removed: float  # share of the gradient's energy ‖g‖² that centralizing removes
+    energy: float
+
+
+class Monitor:
+    """Reads the gradients every so many steps; cheap enough to leave on.
+
+    Args:
+        model: the model that is trained.
+        every: read one step in this many; the others cost nothing.
+        callback: called with the list of readings of each step that is read, e.g. to log them.
+        plan, layers, overrides: as in :func:`gradcent.attach`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module | Sequence[nn.Module],
+        *,
+        every: int = 50,
+        callback: Callable[[list[Reading]], None] | None = None,
+        plan: Plan | None = None,
+        layers: Layers = "all",
+        overrides: Overrides | None = None,
+    ) -> None:
+        if every < 1:
+            raise ValueError(f"every must be 1 or more, got {every}")
+        self.plan = plan if plan is not None else Plan.of(model, layers=layers, overrides=overrides)
+        self.plan.require_something()
+        self.every, self.callback = every, callback
+        self.steps = 0
+        self.readings: list[Reading] = []
+        self._start = {
+            entry.name: vector_means(_whole(parameter), entry.layout)
+            for parameter, entry in self.plan.named()
+            if entry.layout is not None
+        }
+
+    @torch.no_grad()
+    def update(self) -> list[Reading]:
+        """Read the gradients that are there now (call between backward and step)."""
+        self.steps += 1
+        if (self.steps - 1) % self.every:
+            return []
+        named = [
+            (entry.name, _figures(_whole(parameter.grad), entry.layout))
+            for parameter, entry in self.plan.named()
+            if entry.layout is not None and parameter.grad is not None and not parameter.grad.is_sparse
+        ]
+        if not named:
+            raise ValueError("no gradients to read: call monitor.update() between backward() and step()")
+        figures = torch.stack([figure.cpu() for _, figure in named]).tolist()
+        readings = [
+            Reading(self.steps - 1, name, *values) for (name, _), values in zip(named, figures, strict=True)
+        ]
+        self.readings += readings
+        if self.callback is not None:
+            self.callback(readings)
+        return readings
+
+    def watch(self, optimizer: torch.optim.Optimizer) -> Any:
+        """Update by itself before each step of the optimizer; returns a handle with `remove()`."""
+
+        def before(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            closure = args[1] if len(args) > 1 else kwargs.get("closure")
+            if not callable(closure):
+                self.update()
+                return None
+
+            def wrapped() -> Any:
+                result = closure()
+                self.update()
+                return result
+
+            return (
+                ((args[0], wrapped, *args[2:]), kwargs)
+                if len(args) > 1
+                else (args, {**kwargs, "closure": wrapped})
+            )
+
+        handle = optimizer.register_step_pre_hook(before)
+        # First of all hooks, so that gradients are read before anything centralizes them in place.
+        hooks: Any = optimizer._optimizer_step_pre_hooks
+        hooks.move_to_end(handle.id, last=False)
+        return handle
+
+    @torch.no_grad()
+    def drift(self) -> dict[str, float]:
+        """Largest change of any weight vector's sum since the monitor was made, per parameter."""
+        return {
+            entry.name: float(
+                (vector_means(_whole(parameter), entry.layout) - self._start[entry.name]).abs().max()
+                * entry.layout.length
+            )
+            for parameter, entry in self.plan.named()
+            if entry.layout is not None
+        }
+
+    @property
+    def removed(self) -> float:
+        """Share of the whole gradient's energy that centralizing removed, over all readings."""
+        energy = sum(reading.energy for reading in self.readings)
+        return sum(reading.removed * reading.energy for reading in self.readings) / energy if energy else 0.0
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the readings as plain dicts."""
+        return [asdict(reading) for reading in self.readings]
+
+    def verdict(self) -> str:
+        """Say in one line what centralizing means for this model's gradients."""
+        if not self.readings:
+            return "nothing read yet: call monitor.update() between backward() and step()"
+        share = f"{100 * self.removed:.2g} %"
+        if self.removed < 0.005:
+            return f"here GC removes {share} of the gradient's energy: it does next to nothing for this model"
+        if self.removed < 0.05:
+            return f"here GC removes {share} of the gradient's energy: expect a small effect, if any"
+        return f"here GC removes {share} of the gradient's energy: enough to matter; compare to know whether it helps"
+
+    def __str__(self) -> str:
+        last: dict[str, list[Reading]] = {}
+        for reading in self.readings:
+            last.setdefault(reading.name, []).append(reading)
+        drift = self.drift()
+        width = max((len(name) for name in last), default=9)
+        lines = [
+            f"{'parameter':<{width}}  {'‖g‖':>9}  {'‖Φ(g)‖':>9}  {'max|g|':>9}  {'max|Φ|':>9}  removed  drift of sums"
+        ]
+        for name, readings in last.items():
+            mean = [
+                sum(getattr(each, field) for each in readings) / len(readings)
+                for field in ("norm_before", "norm_after", "max_before", "max_after", "removed")
+            ]
+            lines.append(
+                f"{name:<{width}}  {mean[0]:9.2e}  {mean[1]:9.2e}  {mean[2]:9.2e}  {mean[3]:9.2e}  "
+                f"{100 * mean[4]:5.1f} %  {drift[name]:.1e}"
+            )
+        steps = len({reading.step for reading in self.readings})
+        return "\n".join([*lines, f"means over {steps} of {self.steps} steps", self.verdict()])
+
+
+def initial_means(
+    model: nn.Module, *, layers: Layers = "conv", overrides: Overrides | None = None
+) -> dict[str, Tensor]:
+    """Return the mean of every weight vector of a model, per parameter: Fig. 3 when taken before training."""
+    plan = Plan.of(model, layers=layers, overrides=overrides)
+    plan.require_something()
+    return {
+        entry.name: vector_means(parameter.detach(), entry.layout).flatten()
+        for parameter, entry in plan.named()
+        if entry.layout is not None
+    }
+
+
+def _figures(gradient: Tensor, layout: Layout) -> Tensor:
+    """norm and largest value before and after, share removed, energy; one small tensor, no waiting."""
+    rest = centralize(gradient, layout)
+    norms = [torch.linalg.vector_norm(each, dtype=_real(each)).double() for each in (gradient, rest)]
+    largest = [each.abs().max().double() for each in (gradient, rest)]
+    energy = norms[0] ** 2
+    removed = torch.where(energy > 0, 1 - norms[1] ** 2 / energy, 0.0).clamp(min=0.0)
+    return torch.stack([*norms, *largest, removed, energy])
+
+
+def _real(tensor: Tensor) -> torch.dtype:
+    return torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
+
+
+def _whole(tensor: Tensor | None) -> Tensor:
+    """The whole of a sharded tensor (every worker must ask), a plain one as it is."""
+    if tensor is None:
+        raise ValueError("no gradient")
+    full = getattr(tensor, "full_tensor", None)
+    return tensor.detach() if full is None else full().detach()

@@ -1,0 +1,143 @@
+"""Step hooks: GC for optimizers whose inside is not known, and the check for non-finite gradients.
+
+A step-pre-hook alone is silently off under `step(closure)`, because the closure's backward fills the
+gradients after it ran. So a closure is wrapped, and the work is done when it returns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import kernels
+from .attachment import Attachment, all_finite
+from .operator import restore_means_, vector_means
+
+
+class StepHooks:
+    """The hooks of one attached optimizer."""
+
+    def __init__(self, attachment: Attachment, *, gradients: bool, updates: bool) -> None:
+        self.attachment = attachment
+        self.gradients = gradients  # centralize p.grad in place
+        self.updates = updates  # project the change of the weight
+        self.means: list[tuple[Tensor, Tensor]] = []
+        self.hidden: list[tuple[Tensor, Tensor]] = []
+        self.depth = 0
+        self.handles: list[Any] = []
+
+    def install(self, optimizer: torch.optim.Optimizer) -> None:
+        """Register on the optimizer."""
+        self.handles = [
+            optimizer.register_step_pre_hook(self.before),
+            optimizer.register_step_post_hook(self.after),
+        ]
+
+    def remove(self) -> None:
+        """Take the hooks off again."""
+        for handle in self.handles:
+            handle.remove()
+
+    def begin(self) -> None:
+        """Start of an outermost step: forget what an interrupted one left."""
+        self.depth = 0
+        self.means.clear()
+        self.hidden.clear()
+
+    def before(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """Run before the optimizer's step."""
+        if self.gradients or self.updates:
+            self.depth += 1
+            if self.depth > 1:  # a subclass whose step calls its parent's: the hooks of both run
+                return None
+        if self.updates:
+            self.means = [
+                (parameter, vector_means(parameter.detach(), entry.layout))
+                for parameter, entry in self.attachment.plan.named()
+                if entry.layout is not None
+            ]
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if not callable(closure):
+            self.gradients_ready(optimizer)
+            return None
+
+        def wrapped(*inputs: Any, **options: Any) -> Any:
+            self.show()
+            result = closure(*inputs, **options)
+            with torch.no_grad():
+                self.gradients_ready(optimizer)
+            return result
+
+        if len(args) > 1:
+            return (args[0], wrapped, *args[2:]), kwargs
+        return args, {**kwargs, "closure": wrapped}
+
+    def gradients_ready(self, optimizer: torch.optim.Optimizer) -> None:
+        """Check and centralize what backward left in the parameters' `grad`."""
+        if self.attachment.options.nonfinite != "propagate":
+            self.check(optimizer)
+        if not self.gradients:
+            return
+        for group in optimizer.param_groups:
+            decay = group["weight_decay"] if self.attachment.projects_decay(optimizer, group) else 0.0
+            parameters = [
+                each for each in group["params"] if each.grad is not None and not each.grad.is_sparse
+            ]
+            sign = -1.0 if group.get("maximize") else 1.0
+            kernels.centralize_gradients_(
+                parameters,
+                self.attachment.layouts(parameters),
+                decay=sign * decay,
+                kernel=self.attachment.options.kernel,
+            )
+
+    def check(self, optimizer: torch.optim.Optimizer) -> None:
+        """Look for nan and inf; raise, or hide all gradients so that the step passes over them."""
+        trained = [
+            each for group in optimizer.param_groups for each in group["params"] if each.grad is not None
+        ]
+        if all_finite([each.grad for each in trained]):
+            return
+        if self.attachment.options.nonfinite == "raise":
+            names = [
+                entry.name
+                for parameter, entry in self.attachment.plan.named()
+                if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
+            ]
+            where = ", ".join(names[:3]) or "another worker"
+            raise FloatingPointError(
+                f"gradcent: gradient with nan or inf in {where}; no parameter was changed"
+            )
+        self.attachment.skipped_steps += 1
+        if self.attachment.skipped_steps == 1:
+            warnings.warn(
+                "gradcent: gradient with nan or inf, step skipped; gradcent.attached(optimizer).skipped_steps counts",
+                stacklevel=2,
+            )
+        self.hidden = [(each, each.grad) for each in trained]
+        for each in trained:
+            each.grad = None
+
+    def show(self) -> None:
+        """Give hidden gradients back."""
+        for parameter, gradient in self.hidden:
+            parameter.grad = gradient
+        self.hidden = []
+
+    def after(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Run after the optimizer's step."""
+        self.depth = max(self.depth - 1, 0)
+        if self.depth:
+            return
+        self.show()
+        with torch.no_grad():
+            for parameter, means in self.means:
+                layout = self.attachment.plan.layout(parameter)
+                if layout is not None:
+                    restore_means_(parameter, layout, means)
+        self.means = []

@@ -1,0 +1,128 @@
+"""Φ, the operator of Eq. 1 and 2: remove from the gradient of each weight vector its mean.
+
+This is the reference: it can be read beside the paper, and every fast path is tested against it.
+With a weight and a decay it computes the form of Section 3.4, P(g + λw), as the gradient
+g − mean(g + λw) that is *handed over*: an optimizer that adds λw by itself ends up with exactly P(g + λw).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from .layout import Layout
+
+_HALF = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def centralize(
+    tensor: Tensor, layout: Layout, *, weight: Tensor | None = None, decay: float | Tensor = 0.0
+) -> Tensor:
+    """Return ``tensor`` minus the mean of each weight vector of ``tensor + decay * weight``.
+
+    >>> centralize(torch.tensor([[1.0, 2.0, 6.0]]), Layout.rows((1, 3)))
+    tensor([[-2., -1.,  3.]])
+    """
+    _check(tensor, layout, weight)
+    if tensor.numel() == 0:
+        return tensor.clone()
+    vectors, dims = _vectors(tensor, layout)
+    dtype = vectors.dtype
+    vectors = vectors.to(_HALF.get(dtype, dtype))
+    shift = 0.0 if weight is None else decay * _mean(*_vectors(weight.detach(), layout))
+    rest = vectors - (_mean(vectors, dims) + shift)
+    # The first mean carries rounding; what it leaves is removed by a second one. A row that is
+    # constant then comes out exactly 0, where a residue of 1e-7 would be a full step under Adam.
+    again = rest.sum(dims, keepdim=True) / layout.length + shift
+    # A sum of residues may overflow where they do not; such a row is left as the first pass made it.
+    rest = rest - torch.where(again.isfinite(), again, torch.zeros_like(again))
+    return _like(rest.to(dtype), tensor)
+
+
+def centralize_(
+    tensor: Tensor, layout: Layout, *, weight: Tensor | None = None, decay: float | Tensor = 0.0
+) -> Tensor:
+    """Centralize ``tensor`` in place and return it; see :func:`centralize`."""
+    return tensor.copy_(centralize(tensor, layout, weight=weight, decay=decay))
+
+
+def vector_means(tensor: Tensor, layout: Layout) -> Tensor:
+    """Return the mean of each weight vector, in float32 for half types, with averaged dims kept as 1.
+
+    A complex tensor's means are pairs of real numbers in a last dim of size 2.
+    """
+    _check(tensor, layout, None)
+    return _mean(*_vectors(tensor, layout))
+
+
+def restore_means_(tensor: Tensor, layout: Layout, means: Tensor) -> Tensor:
+    """Shift each weight vector of ``tensor`` in place so that its mean is ``means`` again.
+
+    After an optimizer step this projects the whole change of the weight, decay included, onto
+    1ᵀΔw = 0: the form `at="update"`, which needs nothing but each vector's mean before and after.
+    """
+    vectors, dims = _vectors(tensor, layout)
+    drift = _mean(vectors, dims) - means
+    if vectors.dtype in _HALF:
+        vectors.copy_(vectors.to(drift.dtype) - drift)
+    else:
+        vectors.sub_(drift)
+    return tensor
+
+
+def _vectors(tensor: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
+    """View the tensor with its dims split at the layout's borders; return the dims that are averaged.
+
+    A complex tensor is a pair of real ones: its mean is the mean of each part.
+    """
+    shape, dims = layout.split(tensor.shape)
+    if tensor.is_complex():
+        return torch.view_as_real(tensor.resolve_conj()).view(*shape, 2), dims
+    return tensor.view(shape), dims
+
+
+def _like(vectors: Tensor, tensor: Tensor) -> Tensor:
+    """Undo :func:`_vectors`."""
+    if tensor.is_complex():
+        return torch.view_as_complex(vectors.reshape(*tensor.shape, 2).contiguous())
+    return vectors.reshape(tensor.shape)
+
+
+def _mean(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Mean over ``dims``, kept; float32 for half types; no overflow where the mean itself has none."""
+    length = math.prod(vectors.shape[dim] for dim in dims)
+    accumulate = _HALF.get(vectors.dtype)
+    if not dims:
+        return vectors.to(accumulate) if accumulate else vectors
+    if length == 0:
+        return vectors.sum(dims, keepdim=True, dtype=accumulate)
+    mean = vectors.sum(dims, keepdim=True, dtype=accumulate) / length
+    if accumulate is not None:
+        return mean  # float32 has room for any sum of half-precision numbers
+    if _can_look(mean) and bool(mean.isfinite().all()):
+        return mean
+    # Rows near the largest float: divide first. A row that holds inf or nan stays inf or nan.
+    return torch.where(mean.isfinite(), mean, (vectors / length).sum(dims, keepdim=True))
+
+
+def _can_look(tensor: Tensor) -> bool:
+    """Whether reading a value costs nothing: on a GPU it would wait, in a traced graph it cannot."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not tensor.requires_grad
+
+
+def _check(tensor: Tensor, layout: Layout, weight: Tensor | None) -> None:
+    if not isinstance(layout, Layout):
+        raise TypeError(
+            f"centralize needs a gradcent.Layout, got {type(layout).__name__}; "
+            "gradcent.explain(model) shows the layout of each parameter, Layout.rows(shape) is Linear's"
+        )
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise TypeError(f"cannot centralize a tensor of dtype {tensor.dtype}: it has no means")
+    if tensor.layout is not torch.strided:
+        raise TypeError(
+            "cannot centralize a sparse tensor: its weight vectors are not there; call .to_dense() first"
+        )
+    if weight is not None and weight.shape != tensor.shape:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}, its gradient {tuple(tensor.shape)}")

@@ -1,0 +1,117 @@
+"""What all drop-in optimizers share: GC's options, copies that keep GC, groups planned as they come."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from ..attachment import Attachment, Options
+from ..hooks import StepHooks
+from ._seam import announce
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer as _Below
+else:
+    _Below = object  # whatever optimizer class stands behind the mixin
+
+
+class Centralized(_Below):
+    """Mixed into an optimizer class, before it: gives it GC without touching its checkpoints."""
+
+    _gradcent: Attachment | None = None
+    _gradcent_hooks: StepHooks | None = None
+    _gradcent_identity = "off"
+
+    def __init__(
+        self,
+        params: Any,
+        *args: Any,
+        model: Any = None,
+        plan: Any = None,
+        layers: Any = "all",
+        at: Any = "gradient",
+        decay: Any = "auto",
+        overrides: Any = None,
+        kernel: str = "auto",
+        nonfinite: Any = "propagate",
+        centralize: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        options = Options(layers, at, decay, overrides, kernel, nonfinite)
+        super().__init__(params, *args, **kwargs)
+        if centralize:
+            self._join(Attachment(self, model, plan, options))
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show torch's signature with GC's options behind it."""
+        super().__init_subclass__(**kwargs)
+        theirs = next((base for base in cls.__mro__ if base.__module__.startswith("torch.")), None)
+        if theirs is not None and "__init__" not in cls.__dict__:
+            cls.__signature__ = _joint_signature(theirs)  # type: ignore[attr-defined]
+
+    def _join(self, attachment: Attachment) -> None:
+        self._gradcent = attachment
+        self._gradcent_identity = attachment.identity
+        options = attachment.options
+        hooks = self._gradcent_needs_hooks(options)
+        if any(hooks.values()) or options.nonfinite != "propagate":
+            self._gradcent_hooks = StepHooks(attachment, **hooks)
+            self._gradcent_hooks.install(self)
+
+    def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
+        return {"gradients": False, "updates": False}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        if self._gradcent is not None:
+            try:
+                self._gradcent.add_group(self, self.param_groups[-1])
+            except Exception:
+                self.param_groups.pop()
+                raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_gradcent": self._gradcent}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # load_state_dict comes here too, with the plain optimizer's keys: GC then stays as it is.
+        state = dict(state)
+        mine = state.pop("_gradcent", None)
+        super().__setstate__(state)
+        if mine is not None:
+            self._join(mine)
+
+
+class Seamed(Centralized):
+    """For torch's dense optimizers, whose rebuilt `step` takes the plan from what is announced here."""
+
+    def _collect(self, group: dict[str, Any], params: Any, *rest: Any, **kwargs: Any) -> Any:
+        result = super()._init_group(group, params, *rest, **kwargs)  # type: ignore[misc]
+        attachment = self._gradcent
+        coupled = attachment is not None and attachment.projects_decay(self, group)
+        announce(attachment, coupled, params)
+        return result
+
+    _init_group: Any = _collect  # torch's classes each have a signature of their own for it
+
+
+class Hooked(Centralized):
+    """For optimizers whose inside is not known: step hooks centralize `p.grad` in place."""
+
+    def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
+        return {"gradients": options.at == "gradient", "updates": options.at == "update"}
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Step as the class below does, after forgetting what an interrupted step may have left."""
+        if self._gradcent_hooks is not None:
+            self._gradcent_hooks.begin()
+        return super().step(*args, **kwargs)
+
+    step.hooked = True  # type: ignore[attr-defined]  # the parent's step runs the hooks; once is enough
+
+
+def _joint_signature(theirs: type) -> inspect.Signature:
+    ours = inspect.signature(Centralized.__init__).parameters
+    options = [each for each in ours.values() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    own = [each for each in inspect.signature(theirs).parameters.values()]
+    return inspect.Signature([*own, *options])

@@ -1,0 +1,32 @@
+"""L-BFGS with GC: every gradient the closure makes is centralized as it is gathered."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..attachment import Options
+from ..operator import centralize
+from ._base import Hooked
+
+
+class LBFGS(Hooked, torch.optim.LBFGS):
+    """torch.optim.LBFGS whose directions and line search see Φ(g)."""
+
+    def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
+        return {"gradients": False, "updates": options.at == "update"}
+
+    def _gather_flat_grad(self) -> Tensor:
+        attachment = self._gradcent
+        if attachment is None or attachment.options.at == "update":
+            return super()._gather_flat_grad()  # type: ignore[no-any-return,no-untyped-call]
+        kept = [(each, each.grad) for each in self.param_groups[0]["params"]]
+        try:
+            for parameter, gradient in kept:
+                layout = attachment.plan.layout(parameter)
+                if gradient is not None and layout is not None and not gradient.is_sparse:
+                    parameter.grad = centralize(gradient, layout)
+            return super()._gather_flat_grad()  # type: ignore[no-any-return,no-untyped-call]
+        finally:
+            for parameter, gradient in kept:
+                parameter.grad = gradient

@@ -1,0 +1,12 @@
+"""Muon with GC, where torch has it (2.9 and later)."""
+
+import torch
+
+from ._base import Seamed
+from ._seam import centralized_step
+
+
+class Muon(Seamed, torch.optim.Muon):
+    """torch.optim.Muon whose momentum, before it is orthogonalized, sees Φ(g)."""
+
+    step = centralized_step(torch.optim.Muon, "muon")

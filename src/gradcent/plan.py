@@ -1,0 +1,355 @@
+"""The plan of a model: the layout of each parameter, and the reason for each that is left alone."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from . import rules, table
+from .layout import Layout
+
+Layers = Literal["all", "conv", "linear"]
+Override = Layout | str | None | Callable[[tuple[int, ...]], Layout]
+Overrides = Mapping[str | type[nn.Module], Override]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What happens to one parameter, and why."""
+
+    name: str
+    module: str
+    shape: tuple[int, ...]
+    layout: Layout | None
+    reason: str
+    frozen: bool = False
+
+    @property
+    def centralized(self) -> bool:
+        """Whether the gradient is centralized now (a frozen parameter has none)."""
+        return self.layout is not None and not self.frozen
+
+    @property
+    def numel(self) -> int:
+        """Number of elements of the parameter."""
+        return math.prod(self.shape)
+
+
+class Plan:
+    """The layouts of a model's parameters; prints as the table that :func:`explain` shows."""
+
+    def __init__(self, entries: Iterable[tuple[Tensor, Entry]]) -> None:
+        self._entries: dict[Tensor, Entry] = dict(entries)
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module | Sequence[nn.Module],
+        *,
+        layers: Layers = "all",
+        overrides: Overrides | None = None,
+    ) -> Plan:
+        """Plan a model, or several that one optimizer trains."""
+        if layers not in ("all", "conv", "linear"):
+            raise ValueError(f'layers must be "all", "conv" or "linear", got {layers!r}')
+        return cls(_Planner(model, layers, overrides or {}).entries())
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, tuple[Tensor, Layout | None]]) -> Plan:
+        """Plan bare tensors, for those who have no module: name → (tensor, layout or None)."""
+        entries = []
+        for name, (tensor, layout) in tensors.items():
+            entry = Entry(name, "tensor", tuple(tensor.shape), None, "left alone as asked")
+            if layout is not None:
+                layout.split(tensor.shape)  # says what is wrong, if anything
+                entry = _settle(replace(entry, layout=layout, reason=""), tensor)
+            entries.append((tensor, entry))
+        return cls(entries)
+
+    def layout(self, parameter: Tensor) -> Layout | None:
+        """Return the parameter's layout, None if it is left alone or not in the plan."""
+        entry = self._entries.get(parameter)
+        return None if entry is None else entry.layout
+
+    def entry(self, parameter: Tensor) -> Entry | None:
+        """Return what the plan says of a parameter."""
+        return self._entries.get(parameter)
+
+    def named(self) -> Iterator[tuple[Tensor, Entry]]:
+        """Iterate over (parameter, entry)."""
+        return iter(self._entries.items())
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, in the model's order."""
+        return tuple(self._entries.values())
+
+    def restricted(self, parameters: Iterable[Tensor], *, off: Iterable[Tensor] = ()) -> Plan:
+        """Return the plan of just these parameters; those in ``off`` are switched off."""
+        switched = {id(parameter) for parameter in off}
+        chosen = []
+        for parameter in parameters:
+            entry = self._entries.get(parameter)
+            if entry is None:
+                reason = "not a parameter of the model that was given"
+                entry = Entry("(unnamed)", "?", tuple(parameter.shape), None, reason)
+            elif id(parameter) in switched:
+                entry = replace(entry, layout=None, reason="switched off for its param group")
+            chosen.append((parameter, entry))
+        return Plan(chosen)
+
+    def merged(self, other: Plan) -> Plan:
+        """Return this plan with another's entries added."""
+        return Plan([*self._entries.items(), *other._entries.items()])
+
+    def require_something(self, where: str = "model") -> None:
+        """Raise if nothing would be centralized: then GC would be off without anybody noticing."""
+        if any(entry.layout is not None for entry in self.entries):
+            return
+        reasons = "; ".join(f"{entry.name}: {entry.reason}" for entry in self.entries[:4])
+        more = f"; … and {len(self.entries) - 4} more" if len(self.entries) > 4 else ""
+        raise ValueError(
+            f"nothing would be centralized in this {where} ({reasons or 'it has no parameters'}{more}). "
+            "See gradcent.explain(model); gradcent.register or overrides= teach it your own layers"
+        )
+
+    def totals(self) -> dict[str, Any]:
+        """Return the plan's totals as plain data."""
+        done = [entry for entry in self.entries if entry.centralized]
+        lengths = [entry.layout.length for entry in done if entry.layout is not None]
+        return {
+            "tensors": len(self.entries),
+            "centralized_tensors": len(done),
+            "parameters": sum(entry.numel for entry in self.entries),
+            "centralized_parameters": sum(entry.numel for entry in done),
+            "vectors": sum(entry.layout.count for entry in done if entry.layout is not None),
+            "shortest_vector": min(lengths, default=0),
+            "longest_vector": max(lengths, default=0),
+        }
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one plain dict per parameter."""
+        return [
+            {
+                "parameter": entry.name,
+                "module": entry.module,
+                "shape": entry.shape,
+                "vectors": entry.layout.count if entry.layout else None,
+                "length": entry.layout.length if entry.layout else None,
+                "centralized": entry.centralized,
+                "reason": entry.reason,
+            }
+            for entry in self.entries
+        ]
+
+    def summary(self) -> str:
+        """Return the totals in a few lines of words."""
+        return table.summary(self.rows(), self.totals())
+
+    def __str__(self) -> str:
+        return table.text(self.rows(), self.totals())
+
+    def __repr__(self) -> str:
+        totals = self.totals()
+        return f"<Plan: {totals['centralized_tensors']} of {totals['tensors']} tensors centralized>"
+
+    def _repr_html_(self) -> str:
+        return table.html(self.rows(), self.totals())
+
+
+def explain(
+    model: nn.Module | Sequence[nn.Module], *, layers: Layers = "all", overrides: Overrides | None = None
+) -> Plan:
+    """Return the plan of a model: print it, show it in a notebook, or take its ``rows()``.
+
+    >>> print(explain(nn.Linear(3, 2)).summary())
+    centralized: 1 of 2 tensors, 6 of 8 parameters (75.0 %): 2 weight vectors of length 3
+    left alone: 1 tensor (1 bias)
+    """
+    return Plan.of(model, layers=layers, overrides=overrides)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """One place where a parameter stands: tied weights have several."""
+
+    name: str
+    owner: nn.Module
+    local: str  # the name the owner's rule knows, e.g. "weight" for parametrizations.weight.original
+    part: str  # "", or what part of a reparametrized weight this is
+
+
+class _Planner:
+    def __init__(self, model: nn.Module | Sequence[nn.Module], layers: Layers, overrides: Overrides) -> None:
+        models = [model] if isinstance(model, nn.Module) else list(model)
+        if not models or not all(isinstance(each, nn.Module) for each in models):
+            raise TypeError(
+                f"a plan is made from an nn.Module (or a list of them), got {type(model).__name__}"
+            )
+        self.layers, self.overrides, self.matched = layers, overrides, set[str | type]()
+        self.uses: dict[Tensor, list[_Use]] = {}
+        for index, each in enumerate(models):
+            for parameter, use in _uses(each, f"{index}." if len(models) > 1 else ""):
+                self.uses.setdefault(parameter, []).append(use)
+
+    def entries(self) -> list[tuple[Tensor, Entry]]:
+        result = [(parameter, self.decide(parameter, uses)) for parameter, uses in self.uses.items()]
+        for key in self.overrides:
+            if key not in self.matched:
+                raise ValueError(self.unmatched(key))
+        return result
+
+    def decide(self, parameter: Tensor, uses: list[_Use]) -> Entry:
+        if torch.nn.parameter.is_lazy(parameter):
+            raise ValueError(
+                f"parameter {uses[0].name} of lazy {type(uses[0].owner).__name__} has no shape yet: "
+                "run one forward pass before making a plan"
+            )
+        shape = tuple(parameter.shape)
+        entry = Entry(uses[0].name, _kind(uses[0].owner), shape, None, "")
+        override = self.overridden(uses, shape)
+        if override is not None:
+            entry = replace(entry, **self.apply(*override, shape, uses[0]))
+        else:
+            answers = [self.answer(use, shape) for use in uses]
+            entry = replace(entry, **_agree(answers, uses))
+        return _settle(entry, parameter)
+
+    def overridden(self, uses: list[_Use], shape: tuple[int, ...]) -> tuple[str | type, Override] | None:
+        for key, value in self.overrides.items():
+            for use in uses:
+                if isinstance(key, str):
+                    hit = fnmatch.fnmatchcase(use.name, key)
+                else:
+                    # A type speaks for the weights of its modules, not for their biases.
+                    hit = isinstance(use.owner, key) and len(shape) >= 2
+                if hit:
+                    self.matched.add(key)
+                    return key, value
+        return None
+
+    def apply(self, key: str | type, value: Override, shape: tuple[int, ...], use: _Use) -> dict[str, Any]:
+        label = repr(key) if isinstance(key, str) else key.__name__
+        if value is None:
+            return {"layout": None, "reason": f"left alone by override {label}"}
+        try:
+            if isinstance(value, Layout):
+                layout = value
+            elif isinstance(value, str):
+                layout = rules.layout_named(value, shape)
+            else:
+                layout = value(shape)
+            layout.split(shape)
+        except ValueError as error:
+            raise ValueError(f"override {label} for parameter {use.name} of shape {shape}: {error}") from None
+        return {"layout": layout, "reason": f"override {label}"}
+
+    def answer(self, use: _Use, shape: tuple[int, ...]) -> Layout | str:
+        known = rules.find(use.owner)
+        if use.part:
+            return use.part
+        if known is None:
+            if len(shape) < 2:
+                return "bias" if "bias" in use.local else "a single vector, not a list of weight vectors"
+            return f"own parameter of {_kind(use.owner)}, a kind of module gradcent does not know"
+        answer = known.rule(use.owner, use.local, shape)
+        if isinstance(answer, Layout) and self.layers != "all" and known.kind != self.layers:
+            return f'not a {self.layers} layer, and layers="{self.layers}"'
+        return answer
+
+    def unmatched(self, key: str | type) -> str:
+        if not isinstance(key, str):
+            return f"override for module type {key.__name__} matches nothing: the model has no such module"
+        names = [use.name for uses in self.uses.values() for use in uses]
+        close = difflib.get_close_matches(key, names, n=3, cutoff=0.3) or names[:3]
+        return f"override pattern {key!r} matches no parameter; names look like {', '.join(close)}"
+
+
+def _uses(model: nn.Module, prefix: str) -> Iterator[tuple[Tensor, _Use]]:
+    """Yield every place of every parameter, reparametrized weights under the layer that owns them."""
+    owners: dict[int, tuple[nn.Module, str]] = {}
+    for module in model.modules():
+        if nn.utils.parametrize.is_parametrized(module):
+            lists: Any = module.parametrizations
+            owners.update({id(each): (module, name) for name, each in lists.items()})
+    for path, module in model.named_modules(prefix=prefix.rstrip("."), remove_duplicate=False):
+        for local, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            name = _plain_name(f"{path}.{local}" if path else local)
+            if id(module) in owners:
+                owner, weight = owners[id(module)]
+                siblings = [p for p in module._parameters.values() if p is not None]
+                yield parameter, _Use(name, owner, weight, _part(parameter, siblings))
+            else:
+                yield parameter, _Use(name, module, *_old_style(module, local))
+
+
+def _part(parameter: Tensor, siblings: list[nn.Parameter]) -> str:
+    """Of several originals of one weight only the largest can be the weight: weight norm's direction."""
+    if len(siblings) > 1 and parameter is not max(siblings, key=lambda each: each.numel()):
+        return "magnitude or other part of a parametrized weight"
+    return ""
+
+
+def _old_style(module: nn.Module, local: str) -> tuple[str, str]:
+    """torch.nn.utils.weight_norm (…_g, …_v) and spectral_norm (…_orig) rename the parameter itself."""
+    if local.endswith("_orig") and not hasattr(nn.Module, local):
+        return local.removesuffix("_orig"), ""
+    if local.endswith(("_g", "_v")) and {local[:-2] + "_g", local[:-2] + "_v"} <= module._parameters.keys():
+        return local[:-2], "magnitude of weight norm" if local.endswith("_g") else ""
+    return local, ""
+
+
+def _kind(module: nn.Module) -> str:
+    """Name of the module's type; a parametrized module's own class is made up by torch."""
+    if nn.utils.parametrize.is_parametrized(module):
+        return f"{type(module).__mro__[1].__name__} (parametrized)"
+    return type(module).__name__
+
+
+def _plain_name(name: str) -> str:
+    """Drop what torch.compile and DDP put into names, so that patterns keep matching."""
+    return ".".join(part for part in name.split(".") if part != "_orig_mod").removeprefix("module.")
+
+
+def _agree(answers: list[Layout | str], uses: list[_Use]) -> dict[str, Any]:
+    """Settle a parameter that stands in several places; an embedding anywhere decides."""
+    layouts = {answer for answer in answers if isinstance(answer, Layout)}
+    if rules.EMBEDDING in answers:
+        others = [use.name for use, answer in zip(uses, answers, strict=True) if isinstance(answer, Layout)]
+        return {"layout": None, "reason": f"embedding, tied to {others[0]}" if others else rules.EMBEDDING}
+    if len(layouts) > 1:
+        names = " and ".join(use.name for use in uses)
+        return {
+            "layout": None,
+            "reason": f"shared by {names}, which lay it out differently: choose by override",
+        }
+    if layouts:
+        shared = f"shared with {', '.join(use.name for use in uses[1:])}" if len(uses) > 1 else ""
+        return {"layout": layouts.pop(), "reason": shared}
+    return {"layout": None, "reason": str(answers[0])}
+
+
+def _settle(entry: Entry, parameter: Tensor) -> Entry:
+    """Apply what holds for every layer: vectors of one element, frozen parameters, odd dtypes."""
+    if entry.layout is None:
+        return entry
+    if entry.layout.length == 1:
+        reason = "vectors of length 1: centralizing would freeze them for ever"
+        return replace(entry, layout=None, reason=reason)
+    if not (parameter.is_floating_point() or parameter.is_complex()):
+        return replace(entry, layout=None, reason=f"dtype {parameter.dtype} has no gradient")
+    if entry.numel == 0:
+        return replace(entry, layout=None, reason="has no elements")
+    if not parameter.requires_grad:
+        note = "frozen now; centralized once it is trained"
+        return replace(entry, frozen=True, reason=f"{entry.reason}; {note}" if entry.reason else note)
+    return entry

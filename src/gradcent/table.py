@@ -1,0 +1,80 @@
+"""How a plan is shown: a table for the terminal, one for notebooks, and the totals in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+Row = dict[str, Any]
+_HEAD = ("parameter", "module", "shape", "vectors", "length", "")
+
+
+def summary(rows: Sequence[Row], totals: dict[str, Any]) -> str:
+    """Return the totals: what is centralized, and how many are left alone for which reason."""
+    share = totals["centralized_parameters"] / max(totals["parameters"], 1)
+    shortest, longest = totals["shortest_vector"], totals["longest_vector"]
+    length = f"{shortest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
+    lines = [
+        f"centralized: {totals['centralized_tensors']:,} of {totals['tensors']:,} tensors, "
+        f"{totals['centralized_parameters']:,} of {totals['parameters']:,} parameters ({share:.1%})".replace(
+            "%", " %"
+        )
+    ]
+    if totals["vectors"]:
+        lines[0] += f": {totals['vectors']:,} weight vectors of length {length}"
+    left = Counter(_short(row["reason"]) for row in rows if not row["centralized"])
+    if left:
+        number = sum(left.values())
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in left.most_common())
+        lines.append(f"left alone: {number:,} tensor{'s' if number > 1 else ''} ({reasons})")
+    return "\n".join(lines)
+
+
+def text(rows: Sequence[Row], totals: dict[str, Any]) -> str:
+    """Return the table for a terminal."""
+    cells = [_HEAD, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
+    right = (3, 4)  # numbers
+    lines = [
+        "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in cells
+    ]
+    lines.insert(1, "─" * min(max(map(len, lines)), 110))
+    return "\n".join([*lines, "", summary(rows, totals)])
+
+
+def html(rows: Sequence[Row], totals: dict[str, Any]) -> str:
+    """Return the table for a notebook."""
+    from html import escape
+
+    head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in _HEAD)
+    body = "".join(
+        f"<tr style='opacity:{1 if row['centralized'] else 0.55}'>"
+        + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in _cells(row))
+        + "</tr>"
+        for row in rows
+    )
+    words = escape(summary(rows, totals)).replace("\n", "<br>")
+    return f"<p>{words}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    shape = "×".join(map(str, row["shape"])) or "scalar"
+    if row["vectors"] is None:
+        return (row["parameter"], row["module"], shape, "", "", f"left alone: {row['reason']}")
+    said = "centralized" if row["centralized"] else "left alone"
+    said += f" ({row['reason']})" if row["reason"] and row["centralized"] else ""
+    said += f": {row['reason']}" if row["reason"] and not row["centralized"] else ""
+    return (row["parameter"], row["module"], shape, f"{row['vectors']:,}", f"{row['length']:,}", said)
+
+
+def _short(reason: str) -> str:
+    """Cut a reason down to its kind, so that reasons can be counted."""
+    for kind in ("own parameter of", "shared by", "left alone by override", "embedding", "shape ("):
+        if reason.startswith(kind):
+            return {"own parameter of": "of unknown modules", "shape (": "packed or factored"}.get(kind, kind)
+    return "frozen" if "frozen now" in reason else reason.split(":")[0]

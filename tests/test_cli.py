@@ -1,0 +1,89 @@
+"""The `gradcent` command as a user runs it: real processes, real output."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+def gradcent(*words: str, cwd=None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gradcent_lab.cli", *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, **environment},
+    )
+
+
+def test_help_answers_at_once_and_without_torch():
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        result = gradcent("--help")
+        took.append(time.perf_counter() - start)
+    assert result.returncode == 0
+    assert "explain" in result.stdout
+    assert min(took) < 0.3
+    code = (
+        "import sys, gradcent_lab.cli as c; c.build_parser().format_help(); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_import_adds_little_to_torch():
+    code = (
+        "import time, torch; start = time.process_time(); import gradcent; "
+        "print(time.process_time() - start); import sys; assert 'torch._dynamo' not in sys.modules"
+    )
+    took = [
+        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(took) < 0.05
+
+
+def test_library_does_not_import_the_lab():
+    code = "import sys, gradcent; sys.exit(any(name.startswith('gradcent_lab') for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_explain_a_torchvision_model():
+    pytest.importorskip("torchvision", reason="needs torchvision: pip install torchvision")
+    result = gradcent("explain", "torchvision:resnet18", "--brief")
+    assert result.returncode == 0, result.stderr
+    assert "centralized: 21 of 62 tensors" in result.stdout  # 20 convolutions and the classifier
+
+
+def test_explain_a_users_own_model_as_a_table_and_as_data(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef model():\n    return nn.Sequential(nn.Linear(3, 2), nn.Linear(1, 4))\n"
+    )
+    result = gradcent("explain", "mine:model", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "1.weight" in result.stdout
+    assert "vectors of length 1" in result.stdout
+    data = json.loads(gradcent("explain", "mine:model", "--json", cwd=tmp_path).stdout)
+    assert data["totals"]["centralized_tensors"] == 1
+    assert [row["parameter"] for row in data["parameters"] if row["centralized"]] == ["0.weight"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("explain", "resnet18"), "torchvision:NAME, timm:NAME or module:function"),
+        (("explain", "nowhere:model"), "no module 'nowhere'"),
+        (("explain", "torchvision:resnet19"), "did you mean resnet1"),
+        (("explain", "json:nothing"), "has no 'nothing'"),
+        (("explain", "json:dumps"), "dumps"),
+    ],
+)
+def test_what_a_user_gets_wrong_is_one_line(words, says):
+    result = gradcent(*words)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
