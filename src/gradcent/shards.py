@@ -127,7 +127,7 @@ def _pieces(layout: Layout, shape: tuple[int, ...]) -> list[Pieces]:
     result: list[Pieces] = []
     for size in shape:
         dim: Pieces = []
-        while size > 1 and math.prod(shape):
+        while size > 1 and 0 not in shape:
             part = next(parts)
             while left == 1:
                 role, left = role + 1, layout.shape[role + 1]

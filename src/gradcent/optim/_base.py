@@ -103,7 +103,7 @@ class Hooked(Centralized):
 
     def _patch_step_function(self) -> None:
         """Put torch's step hooks around the plain class's step, which may never have been used by itself."""
-        super()._patch_step_function()  # type: ignore[misc]
+        super()._patch_step_function()
         plain = next(base for base in type(self).__mro__ if not issubclass(base, Centralized))
         if not getattr(plain.step, "hooked", False):  # type: ignore[attr-defined]
             plain.step = self.profile_hook_step(plain.step)  # type: ignore[attr-defined]
