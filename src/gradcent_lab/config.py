@@ -77,7 +77,11 @@ class RunConfig:
             "format": FORMAT,
             "study": self.study,
             "cell": self.cell,
-            "arm": {"name": self.arm.name, "attach": self.arm.attach},
+            "arm": {
+                "name": self.arm.name,
+                "attach": self.arm.attach,
+                **({"settings": self.arm.settings} if self.arm.settings else {}),
+            },
             "seed": self.seed,
             "scale": self.scale,
             "settings": self.settings,
