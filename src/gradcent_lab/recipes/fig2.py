@@ -46,11 +46,11 @@ def measure(settings: Mapping[str, Any], arm: Arm) -> tuple[float, list[dict[str
         gradient = model.weight.grad
         assert gradient is not None
         projected = gradcent.centralize(gradient, layout)
-        off_plane = float((model.weight - start).sum() / 3**0.5)
+        off_plane = float((model.weight.detach() - start).sum() / 3**0.5)
         rows.append(
             {
                 "step": step,
-                "loss": float(loss),
+                "loss": float(loss.detach()),
                 "w": model.weight[0].tolist(),
                 "gradient": gradient[0].tolist(),
                 "projected": projected[0].tolist(),
