@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import RunConfig
+from gradcent_lab.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,11 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
 @contextlib.contextmanager
 def deterministic() -> Iterator[None]:
     """Ask torch for deterministic kernels while a run is on; an operation that has none goes on without."""
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    # not use_deterministic_algorithms, which does the same after importing the whole compiler (4 s)
+    mode = torch.get_deterministic_debug_mode()
     fill = torch.utils.deterministic.fill_uninitialized_memory
     benchmark = torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     try:
@@ -95,6 +93,6 @@ def deterministic() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(mode)
         torch.utils.deterministic.fill_uninitialized_memory = fill
         torch.backends.cudnn.benchmark = benchmark

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from gradcent_lab import locks, store
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import RunConfig
+from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment, Measurement
 from gradcent_lab.files import make_folder, write_json
 from gradcent_lab.runtime import Options
