@@ -117,6 +117,12 @@ def _detection_tables(records: Sequence[RunRecord]) -> list[Table]:
     return exhibits.tables(records)
 
 
+def _axis_tables(records: Sequence[RunRecord]) -> list[Table]:
+    from gradcent_lab.detection import axis
+
+    return axis.tables(records)
+
+
 def _theory(records: Sequence[RunRecord]) -> list[Table]:
     """The worst value of every check over the seeds."""
     checks: dict[str, list[dict[str, float]]] = {}
@@ -163,4 +169,5 @@ _TABLES: dict[str, Callable[[Sequence[RunRecord]], list[Table]]] = {
     "table6": _counts,
     "table8": _detection_tables,
     "table9": _detection_tables,
+    "unet": _axis_tables,
 }

@@ -28,6 +28,7 @@ RECIPES: dict[str, tuple[str, str]] = {
     "theory": ("theory", "RECIPE"),
     "overhead": ("overhead", "RECIPE"),
     "cifar100-small": ("cifar100_small", "RECIPE"),
+    "unet": ("unet", "RECIPE"),
 }
 WAITING: dict[str, str] = {
     "person-reid": "the authors' extra on person re-identification: not in the paper, not done yet",
