@@ -121,9 +121,7 @@ class Feed:
                 num_workers=self.workers,
                 persistent_workers=self.workers > 0,
                 pin_memory=torch.cuda.is_available(),
-                # every epoch's iterator draws a number: not from the generator that the model draws from, or
-                # a run that goes on in mid-epoch would draw it twice
-                generator=torch.Generator(),
+                generator=torch.Generator(),  # else every epoch takes a draw from the model's generator
             )
         batches = iter(self._loader)
         for _, count, weight in parts:

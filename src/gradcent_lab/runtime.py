@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -52,6 +53,14 @@ def memory() -> int:
     return int(most // (2**20 if sys.platform == "darwin" else 2**10))
 
 
+def on_cpu(options: Options) -> bool:
+    """Whether to tell accelerate to use the CPU: asked to, or several processes launched without any GPU.
+
+    Left to itself, accelerate takes each of those for a run of its own.
+    """
+    return options.cpu or ("LOCAL_RANK" in os.environ and not torch.accelerator.is_available())
+
+
 def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
     """Return accelerate's view of this process: device, precision, launch, trackers."""
     try:
@@ -60,11 +69,11 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
     except ImportError as error:
         raise UserError("training needs accelerate: pip install 'gradcent[lab]'") from error
 
-    AcceleratorState._reset_state()  # runs of one process may differ in precision; the process group stays
+    _forget(AcceleratorState, config)
     try:
         accelerator = Accelerator(
             mixed_precision=config.numerics.precision,
-            cpu=options.cpu,
+            cpu=on_cpu(options),
             dynamo_backend="inductor" if config.numerics.compile else None,
             log_with=list(options.trackers) or None,
             project_dir=str(folder) if options.trackers else None,
@@ -76,6 +85,22 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
         plain = {k: v for k, v in config.settings.items() if isinstance(v, int | float | str | bool)}
         accelerator.init_trackers(config.study, config={**plain, "arm": config.arm.name, "seed": config.seed})
     return accelerator
+
+
+def _forget(state: Any, config: RunConfig) -> None:
+    """Let accelerate set itself up anew where the last run of this process differed in precision or compiling.
+
+    Only then: under FSDP it cannot do so twice.
+    """
+    known = state._shared_state
+    if not known:
+        return
+    compiled = str(known["dynamo_plugin"].backend).upper().endswith("INDUCTOR")
+    if (known["_mixed_precision"], compiled) == (config.numerics.precision, config.numerics.compile):
+        return
+    if str(known["distributed_type"]).endswith("FSDP"):
+        raise UserError("runs under FSDP must not differ in precision or compiling: launch them one by one")
+    state._reset_state()
 
 
 @contextlib.contextmanager
