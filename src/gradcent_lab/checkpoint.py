@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gradcent_lab import seeds
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 from gradcent_lab.files import write_atomically
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 from gradcent_lab.seeds import generator, mix, seeded
 
 

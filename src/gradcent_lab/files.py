@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:

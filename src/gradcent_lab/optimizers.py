@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 
 
 class SGDW(Optimizer):

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 from gradcent_lab.runtime import Options
 from gradcent_lab.store import RunRecord
 from gradcent_lab.tasks import Task, run_task

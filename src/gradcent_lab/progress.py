@@ -30,7 +30,9 @@ def arm_name(arm: Arm | str | None, several: bool = False) -> str:
 class Display:
     """Draws what `run_pairs` and `run_study` tell; use it as a context manager around them."""
 
-    def __init__(self, console: Console, arms: Sequence[Arm], runs: int, metric: str) -> None:
+    def __init__(
+        self, console: Console, arms: Sequence[Arm], runs: int, metric: str, cells: Sequence[str] = ()
+    ) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.console, self.runs, self.metric = console, runs, metric_words(metric)[0]
@@ -42,6 +44,7 @@ class Display:
         self.done = 0
         self.began = time.monotonic()
         width = max(map(len, self.names.values())) if self.names else 10
+        self.cell_width = max(map(len, cells)) + 2 if len(cells) > 1 else 0  # named where there are several
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=26),
@@ -79,7 +82,10 @@ class Display:
 
     def run_started(self, config: RunConfig) -> None:
         """Show a bar for the run's epochs."""
-        name = f"seed {config.seed:<3} {self.names.get(config.arm.name, config.arm.name)}"
+        name = (
+            self._cell(config.cell)
+            + f"seed {config.seed:<3} {self.names.get(config.arm.name, config.arm.name)}"
+        )
         total = max(config.epochs, 1)
         self.tasks[config.run_id] = self.bars.add_task(name.ljust(self.width + 9), total=total, words="")
         self._refresh()
@@ -114,9 +120,13 @@ class Display:
         self.finished.setdefault((record.cell, record.seed), {})[record.arm] = record
         if self.live is None:
             name = f"seed {record.seed:<3} {self.names.get(record.arm, record.arm):<{self.width}}"
+            name = self._cell(record.cell) + name
             value = f"{self.metric} {record.last:.4g}"
             self.console.print(f"  {self.done:>3}/{self.runs}  {name}  {value}{words}", highlight=False)
         self._refresh()
+
+    def _cell(self, name: str) -> str:
+        return name.ljust(self.cell_width) if self.cell_width else ""
 
     def _refresh(self) -> None:
         if self.live is not None:

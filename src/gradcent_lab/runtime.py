@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,8 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import RunConfig
+from gradcent_lab.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,14 @@ def weights_hash(model: nn.Module) -> str:
     return total.hexdigest()
 
 
+def on_cpu(options: Options) -> bool:
+    """Whether to tell accelerate to use the CPU: asked to, or several processes launched without any GPU.
+
+    Left to itself, accelerate takes each of those for a run of its own.
+    """
+    return options.cpu or ("LOCAL_RANK" in os.environ and not torch.accelerator.is_available())
+
+
 def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
     """Return accelerate's view of this process: device, precision, launch, trackers."""
     try:
@@ -47,11 +56,11 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
     except ImportError as error:
         raise UserError("training needs accelerate: pip install 'gradcent[lab]'") from error
 
-    AcceleratorState._reset_state()  # runs of one process may differ in precision; the process group stays
+    _forget(AcceleratorState, config)
     try:
         accelerator = Accelerator(
             mixed_precision=config.numerics.precision,
-            cpu=options.cpu,
+            cpu=on_cpu(options),
             dynamo_backend="inductor" if config.numerics.compile else None,
             log_with=list(options.trackers) or None,
             project_dir=str(folder) if options.trackers else None,
@@ -65,16 +74,30 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
     return accelerator
 
 
+def _forget(state: Any, config: RunConfig) -> None:
+    """Let accelerate set itself up anew where the last run of this process differed in precision or compiling.
+
+    Only then: under FSDP it cannot do so twice.
+    """
+    known = state._shared_state
+    if not known:
+        return
+    compiled = str(known["dynamo_plugin"].backend).upper().endswith("INDUCTOR")
+    if (known["_mixed_precision"], compiled) == (config.numerics.precision, config.numerics.compile):
+        return
+    if str(known["distributed_type"]).endswith("FSDP"):
+        raise UserError("runs under FSDP must not differ in precision or compiling: launch them one by one")
+    state._reset_state()
+
+
 @contextlib.contextmanager
 def deterministic() -> Iterator[None]:
     """Ask torch for deterministic kernels while a run is on; an operation that has none goes on without."""
-    before = (
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
-    )
+    # not use_deterministic_algorithms, which does the same after importing the whole compiler (4 s)
+    mode = torch.get_deterministic_debug_mode()
     fill = torch.utils.deterministic.fill_uninitialized_memory
     benchmark = torch.backends.cudnn.benchmark
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_deterministic_debug_mode("warn")
     torch.utils.deterministic.fill_uninitialized_memory = False
     torch.backends.cudnn.benchmark = False
     try:
@@ -82,6 +105,6 @@ def deterministic() -> Iterator[None]:
             warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
             yield
     finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.set_deterministic_debug_mode(mode)
         torch.utils.deterministic.fill_uninitialized_memory = fill
         torch.backends.cudnn.benchmark = benchmark

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import RunConfig
+from gradcent_lab.errors import UserError
 from gradcent_lab.files import make_folder, read_json, read_lines, write_json, write_lines
 
 

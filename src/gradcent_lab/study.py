@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import Arm, Numerics, RunConfig
+from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment, Measurement, describe
 from gradcent_lab.runtime import Options
 from gradcent_lab.store import RunRecord

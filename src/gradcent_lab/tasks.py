@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gradcent_lab import locks, store
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import RunConfig
+from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment, Measurement
 from gradcent_lab.files import make_folder, write_json
-from gradcent_lab.runtime import Options
+from gradcent_lab.runtime import Options, on_cpu
 from gradcent_lab.store import RunRecord
 
 
@@ -45,7 +45,7 @@ class Silent:
 def run_task(task: Task, root: Path, options: Options, progress: Any) -> RunRecord | None:
     """Run `task` unless it is finished; return its record, or None while another process is at it."""
     path = store.folder(root, task.config)
-    first, spread = _processes()
+    first, spread = _processes(options)
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(_claim(path, task.config)) if first else None
         state = spread(lock if isinstance(lock, str) else "run")
@@ -122,7 +122,7 @@ def _claim(path: Path, config: RunConfig) -> Iterator[locks.Lock | str]:
             yield lock
 
 
-def _processes() -> tuple[bool, Callable[[str], str]]:
+def _processes(options: Options) -> tuple[bool, Callable[[str], str]]:
     """Whether this is the first process of a launch, and a function that spreads its word to the others."""
     import os
 
@@ -131,5 +131,5 @@ def _processes() -> tuple[bool, Callable[[str], str]]:
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
-    state = PartialState()
+    state = PartialState(cpu=on_cpu(options))
     return state.is_main_process, lambda word: str(broadcast_object_list([word])[0])

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from gradcent_lab import checkpoint, seeds
-from gradcent_lab.cli import UserError
 from gradcent_lab.config import RunConfig
+from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment
 from gradcent_lab.feed import Batch, Feed
 from gradcent_lab.files import write_lines
@@ -136,7 +136,8 @@ class _Session:
         """Let go of the trackers and of what accelerate keeps for the process."""
         if self.options.trackers:
             self.accelerator.end_training()
-        self.accelerator.free_memory()
+        if self.accelerator.device.type != "cpu":
+            self.accelerator.free_memory()  # collects garbage, which takes longer than a short run on the CPU
 
     def _train_step(self, batch: Batch, position: Position, meters: Meters) -> None:
         if position.step == 0:
@@ -193,8 +194,10 @@ class _Session:
 
         inputs = send_to_device(batch.inputs, self.accelerator.device, non_blocking=True)
         targets = send_to_device(batch.targets, self.accelerator.device, non_blocking=True)
-        if self.config.numerics.channels_last and isinstance(inputs, torch.Tensor) and inputs.dim() == 4:
-            inputs = inputs.contiguous(memory_format=torch.channels_last)
+        if isinstance(inputs, torch.Tensor) and inputs.dim() == 4:
+            # one or the other for sure: what a dataset happens to return must not choose the kernels
+            last = self.config.numerics.channels_last
+            inputs = inputs.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
         output = self.model(inputs)
         return self.experiment.loss(output, targets), output, targets
 

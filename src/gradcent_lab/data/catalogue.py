@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import torch
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.data.catalogue import SETS, place
+from gradcent_lab.errors import UserError
 
+PIXELS = 3 * 32 * 32
 MEAN = {"cifar100": (0.507, 0.487, 0.441), "cifar10": (0.4914, 0.4822, 0.4465)}
 STD = {"cifar100": (0.267, 0.256, 0.276), "cifar10": (0.247, 0.2435, 0.2616)}
 FILES = {
@@ -23,11 +24,16 @@ FILES = {
 }
 
 
+def record_size(name: str) -> int:
+    """Bytes of a record: CIFAR-100 has a coarse and a fine label, CIFAR-10 one."""
+    return PIXELS + (2 if name == "cifar100" else 1)
+
+
 def load(name: str, root: Path | None, split: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return images (N, 32, 32, 3) as uint8 and labels, after checking the size of every file."""
     folder = place(name, root)
-    labels_per_record = 2 if name == "cifar100" else 1
-    record = labels_per_record + 3072
+    record = record_size(name)
+    labels_per_record = record - PIXELS
     parts = []
     for file in FILES[name][split]:
         path = folder / file

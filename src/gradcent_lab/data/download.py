@@ -8,8 +8,8 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.data.catalogue import SETS, find
+from gradcent_lab.errors import UserError
 from gradcent_lab.files import make_folder, write_atomically
 
 

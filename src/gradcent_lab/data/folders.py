@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.data.catalogue import SETS, place
 from gradcent_lab.data.layouts import Samples, samples
 from gradcent_lab.data.tensors import TensorImages, balanced
+from gradcent_lab.errors import UserError
 from gradcent_lab.feed import DataError
 
 NORMALIZE = {

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 
 Samples = list[tuple[Path, int]]
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".gif"}

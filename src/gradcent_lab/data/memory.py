@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.data import cifar
 from gradcent_lab.data.catalogue import SETS, place
 from gradcent_lab.data.tensors import TensorImages, balanced
+from gradcent_lab.errors import UserError
 
 STATISTICS = {
     "cifar100": (cifar.MEAN["cifar100"], cifar.STD["cifar100"]),

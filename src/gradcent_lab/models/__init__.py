@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import nn
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 from gradcent_lab.models.dense import DenseNet
 from gradcent_lab.models.options import load_weights, use_group_norm, use_weight_standardization
 from gradcent_lab.models.plain import PlainNet

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 
 
 def use_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:

@@ -27,7 +27,7 @@ SCALES = (
     ),
     Scale(
         "smoke",
-        "100 training and 50 test images at 32 pixels, one block a stage of width 8, 1 epoch, 1 seed: shows that "
+        "16 training and 16 test images at 32 pixels, one block a stage of width 4, 1 epoch, 1 seed: shows that "
         "it runs, nothing else",
     ),
 )
@@ -47,10 +47,10 @@ SIZES: dict[str, dict[str, Any]] = {
         "batch_size": 128,
     },
     "smoke": {
-        "data": {**MEMORY, "size": 32, "train": 100, "eval": 50},
-        "model": {"name": "R14", "width": 8},
+        "data": {**MEMORY, "size": 32, "train": 16, "eval": 16},
+        "model": {"name": "R14", "width": 4},
         "epochs": 1,
-        "batch_size": 50,
+        "batch_size": 8,
     },
 }
 

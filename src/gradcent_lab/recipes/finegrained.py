@@ -29,7 +29,7 @@ SCALES = (
     ),
     Scale(
         "smoke",
-        "the pretrained ResNet-18 at 32 pixels, 32 training and 16 test images, 1 epoch, 1 seed: shows that it "
+        "the pretrained ResNet-18 at 32 pixels, 16 training and 16 test images, 1 epoch, 1 seed: shows that it "
         "runs, nothing else",
     ),
 )
@@ -56,10 +56,10 @@ SIZES: dict[str, dict[str, Any]] = {
         "batch_size": {"paper": 64, "released": 32},
     },
     "smoke": {
-        "data": {"size": 32, "resize": 36, "train": 32, "eval": 16, "memory": True, "normalize": "half"},
+        "data": {"size": 32, "resize": 36, "train": 16, "eval": 16, "memory": True, "normalize": "half"},
         "model": SMALL_MODEL,
         "epochs": 1,
-        "batch_size": {"paper": 16, "released": 8},
+        "batch_size": {"paper": 8, "released": 4},
     },
 }
 RATES = {"paper": {"lr": 0.01, "head_lr": 0.1}, "released": {"lr": 0.1}}

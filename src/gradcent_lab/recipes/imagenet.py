@@ -26,7 +26,7 @@ SCALES = (
     ),
     Scale(
         "smoke",
-        "100 training and 50 test images of Mini-ImageNet at 32 pixels, one block a stage of width 8, 1 epoch, "
+        "16 training and 16 test images of Mini-ImageNet at 32 pixels, one block a stage of width 4, 1 epoch, "
         "1 seed: shows that it runs, nothing else",
     ),
 )
@@ -54,15 +54,15 @@ SIZES: dict[str, dict[str, Any]] = {
     "smoke": {
         "data": {
             "set": "miniimagenet",
-            "train": 100,
-            "eval": 50,
+            "train": 16,
+            "eval": 16,
             "size": 32,
             "augment": "pad-crop-flip",
             "memory": True,
         },
         "epochs": 1,
-        "batch_size": 50,
-        "models": {"R50": {"name": "R14", "width": 8}, "R101": {"name": "R14", "width": 8}},
+        "batch_size": 8,
+        "models": {"R50": {"name": "R14", "width": 4}, "R101": {"name": "R14", "width": 4}},
     },
 }
 CELLS = (("R50BN", "R50", "bn"), ("R50GN", "R50", "gn"), ("R101BN", "R101", "bn"), ("R101GN", "R101", "gn"))

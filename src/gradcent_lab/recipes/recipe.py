@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 from gradcent_lab.study import Scale, Study
 
 
