@@ -267,7 +267,8 @@ def test_two_processes_under_accelerate(tmp_path):
         "from gradcent_lab.study import run_study\n"
         "run_study(quick_study(), sys.argv[1], data=Path(sys.argv[2]), options=QUICK)\n"
     )
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "2"]
+    # --cpu would ask for MPI; without a GPU the lab itself turns to the CPU
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     command += ["--num_cpu_threads_per_process", "1", "--main_process_port", "0"]
     command += [str(script), str(tmp_path / "runs"), str(root), str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
