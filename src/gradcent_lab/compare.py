@@ -120,7 +120,7 @@ def check(made: Any, spec: str) -> None:
         raise UserError(f"{spec} returned {kind}, not a gradcent_lab.experiment.Experiment")
     for name in ("model", "loss", "metric", "optimizer"):
         value = getattr(made, name)
-        built = name in ("model", "optimizer") and hasattr(value, "state_dict")  # modules are callable too
+        built = name in ("model", "optimizer") and hasattr(value, "state_dict") and not inspect.isclass(value)
         if built or not callable(value):
             what = f"a function that makes the {name}, afresh for every run" if built else "a function"
             raise UserError(f"{spec}: Experiment.{name} must be {what}, not {_a(value)}")

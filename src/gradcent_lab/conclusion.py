@@ -52,8 +52,9 @@ def warning(n: int) -> str | None:
     """Return the warning for a number of seeds that is too small to say anything, or None."""
     if n >= FEWEST_FOR_BOOTSTRAP:
         return None
-    seeds = "one seed" if n == 1 else f"{n} seeds"
-    return f"{seeds} can show only a very large effect: five or more are needed for an interval worth reading"
+    if n == 1:
+        return "one seed has no interval and shows nothing: five or more are needed"
+    return f"{n} seeds can show only a very large effect: five or more are needed"
 
 
 def _p(p: float) -> str:

@@ -96,8 +96,9 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
             x, y = getattr(a, finding.epoch), getattr(b, finding.epoch)
             values = (f"{x:.{places}f}", f"{y:.{places}f}", signed(y - x, places))
             table.add_row(str(a.seed), *values, style="dim")
-        means = (mean_std(result.without, places), mean_std(result.with_, places))
-        table.add_row("mean", *means, signed(result.difference, places), style="bold")
+        if result.n > 1:
+            means = (mean_std(result.without, places), mean_std(result.with_, places))
+            table.add_row("mean", *means, signed(result.difference, places), style="bold")
         console.print(Padding(table, (0, 0, 0, 2), expand=False))
         colour = COLOURS.get(finding.verdict, "default")
         console.print(f"\n  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
@@ -115,7 +116,7 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
     lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
     width = max(20, min(64, console.width - 16))
     console.print(
-        f"  test {metric_words(judged[0].metric)[0]}, mean over {len(judged[0].without)} seeds",
+        f"  test {metric_words(judged[0].metric)[0]}, {_over(len(judged[0].without))}",
         highlight=False,
     )
     console.print(Padding(plot(lines, width=width, focus=0.34), (0, 0, 0, 2), expand=False))
@@ -150,3 +151,7 @@ def print_written(console: Console, written: Written) -> None:
     console.print(f"  figures  {pngs} (and .svg)", highlight=False)
     console.print(f"  tables   {tables}", highlight=False)
     console.print(f"  all in   {folder}/", highlight=False, soft_wrap=True)
+
+
+def _over(seeds: int) -> str:
+    return "one seed" if seeds == 1 else f"mean over {seeds} seeds"

@@ -31,6 +31,7 @@ def _section(records: Sequence[RunRecord], root: Path | None) -> Section:
     title, words, notes, repeat = study, "", (), ()
     if recipe is not None and scale != "own":
         title = f"{recipe.paper}: {recipe.title}" if recipe.paper != "none" else recipe.title
+        title = title[0].upper() + title[1:]
         words = recipe.scale(scale).words
         chosen = switches(recipe, scale, records)
         notes = tuple(note for said in chosen for note in recipe.said(said)) or recipe.notes

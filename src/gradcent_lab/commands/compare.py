@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,15 +91,12 @@ def run(args: argparse.Namespace) -> int:
     found = findings(records)
     print_findings(console, found)
     print_curves(console, found)
-    command = "gradcent compare " + " ".join(
-        map(shlex.quote, sys.argv[2:] if len(sys.argv) > 2 else [args.function])
-    )
     paste = paste_lines(args)
     section = Section(
         records,
         title=experiment.name,
         scale_words="; ".join(facts.values()),
-        repeat=(command,),
+        repeat=(command_line(args),),
         notes=(f"Centralized: {centralized}, at the {args.at}.", *filter(None, [warning(args.seeds)])),
         paste=paste,
     )
@@ -118,6 +114,22 @@ def attach_words(args: argparse.Namespace) -> dict[str, Any]:
     return words | {
         name: getattr(args, name) for name, value in usual.items() if getattr(args, name) != value
     }
+
+
+def command_line(args: argparse.Namespace) -> str:
+    """Return the command that repeats this comparison; options at their defaults are left out."""
+    usual = {
+        "epochs": None,
+        "optimizer": None,
+        "lr": None,
+        "at": "gradient",
+        "layers": "all",
+        "decay": "auto",
+    }
+    given = {name: getattr(args, name) for name, value in usual.items() if getattr(args, name) != value}
+    words = ["gradcent", "compare", args.function, "--seeds", str(args.seeds)]
+    words += [word for name, value in given.items() for word in (f"--{name}", str(value))]
+    return shlex.join(words)
 
 
 def paste_lines(args: argparse.Namespace) -> str:
@@ -140,7 +152,8 @@ def describe(experiment: Experiment, args: argparse.Namespace) -> dict[str, str]
     return {
         "network": f"{type(model).__name__}, {weights:,} parameters",
         "training": f"{type(optimizer).__name__}, lr {rate}, {experiment.epochs} epochs, batch {experiment.batch_size}",
-        "pairs": f"{args.seeds} seeds, each without and with GC, from the same weights on the same batches",
+        "pairs": f"{'1 seed' if args.seeds == 1 else f'{args.seeds} seeds, each'} without and with GC, from the same "
+        "weights on the same batches",
     }
 
 

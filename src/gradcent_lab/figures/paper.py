@@ -56,8 +56,8 @@ def projection(
     axis.fill(*plane.T, facecolor=WITH, alpha=0.09, edgecolor="none")
     axis.plot(*np.vstack([plane, plane[:1]]).T, color=WITH, lw=0.8, alpha=0.7)
     for tip, colour, label, shift in (
-        (tips[0], WITHOUT, r"$-\nabla\mathcal{L}$", (-16, 6)),
-        (tips[1], WITH, r"$-P\nabla\mathcal{L}$", (8, 2)),
+        (tips[0], WITHOUT, r"$-\nabla L$", (-16, 6)),
+        (tips[1], WITH, r"$-P\nabla L$", (8, 2)),
         (np.array([0.0, 0.42 * reach]), MUTED, "$e$" if up > 0 else "$-e$", (6, -6)),
     ):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 0, "shrinkB": 0}
