@@ -101,3 +101,15 @@ def test_doctor(tmp_path, data, capsys):
     assert f"torch uses {os.environ.get('OMP_NUM_THREADS', '')}" in said
     assert main(["doctor", "--data", str(tmp_path / "nowhere")]) == 1
     assert "does not exist" in capsys.readouterr().out
+
+
+def test_trackers_mirror_the_curves_or_are_refused(tmp_path, data, capsys, monkeypatch):
+    import sys
+
+    words = ["run", "fig5", "--scale", "smoke", "--cell", "BN", "--out", str(tmp_path / "runs"), "--track"]
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert main([*words, "mlflow"]) == 2
+    assert "pip install mlflow" in capsys.readouterr().err
+    pytest.importorskip("tensorboard")
+    assert main([*words, "tensorboard"]) == 0
+    assert len(list((tmp_path / "runs").rglob("events.out.tfevents*"))) >= 2
