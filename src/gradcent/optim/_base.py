@@ -103,7 +103,7 @@ class Hooked(Centralized):
 
     def _patch_step_function(self) -> None:
         """Put torch's step hooks around the plain class's step, which may never have been used by itself."""
-        super()._patch_step_function()  # type: ignore[misc]
+        super()._patch_step_function()
         plain = next(base for base in type(self).__mro__ if not issubclass(base, Centralized))
         if not getattr(plain.step, "hooked", False):  # type: ignore[attr-defined]
             plain.step = self.profile_hook_step(plain.step)  # type: ignore[attr-defined]
@@ -111,9 +111,14 @@ class Hooked(Centralized):
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Step as the class below does, after forgetting what an interrupted step may have left."""
-        if self._gradcent_hooks is not None:
-            self._gradcent_hooks.begin()
-        return super().step(*args, **kwargs)
+        hooks = self._gradcent_hooks
+        if hooks is None:
+            return super().step(*args, **kwargs)
+        hooks.begin()
+        try:
+            return super().step(*args, **kwargs)
+        finally:
+            hooks.show()  # a skipped step hides gradients; they are the user's, also when the step fails
 
     step.hooked = True  # type: ignore[attr-defined]  # the parent's step runs the hooks; once is enough
 
