@@ -54,7 +54,7 @@ def test_overrides_that_match_nothing_or_do_not_fit_are_errors() -> None:
     model = nn.Sequential(nn.Linear(4, 6))
     with pytest.raises(ValueError, match=r"'0\.wieght' matches no parameter; names look like 0\.weight"):
         explain(model, overrides={"0.wieght": None})
-    with pytest.raises(ValueError, match="Conv2d matches nothing"):
+    with pytest.raises(ValueError, match="Conv2d matches nothing: it is not in the model"):
         explain(model, overrides={nn.Conv2d: None})
     with pytest.raises(ValueError, match=r"0\.weight of shape \(6, 4\).*25 elements"):
         explain(model, overrides={"0.weight": Layout(1, 1, 5, 5)})

@@ -151,6 +151,12 @@ def _refuse(optimizer: Any, model: Any) -> None:
         )
         hint = f"; attach to the one inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
         raise TypeError(f"attach needs a torch.optim.Optimizer, got {type(optimizer).__name__}{hint}")
+    for name in ("optimizer", "optim"):  # Accelerate's wrapper, ZeroRedundancyOptimizer
+        if isinstance(getattr(optimizer, name, None), torch.optim.Optimizer):
+            raise TypeError(
+                f"{type(optimizer).__name__} only passes its steps on to another optimizer; "
+                f"attach to that one: gradcent.attach(optimizer.{name}, model)"
+            )
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise TypeError(
             "SparseAdam trains embeddings through sparse gradients, which have no weight vectors to centralize; "

@@ -84,6 +84,10 @@ class Attachment:
 
     def layouts(self, parameters: Iterable[Tensor]) -> list[Layout | None]:
         """Return the parameters' layouts, None for those left alone."""
+        parameters = list(parameters)
+        entries = [self.plan.entry(parameter) for parameter in parameters]
+        if any(entry is None for entry in entries):
+            self._follow(parameters)
         return [self.plan.layout(parameter) for parameter in parameters]
 
     def add_group(
@@ -116,6 +120,25 @@ class Attachment:
     def projects_decay(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
         """Whether the group's λw is part of what is centralized: P(g + λw)."""
         return decay_kind(optimizer, group, self.options.decay) == "coupled"
+
+    def _follow(self, parameters: Sequence[Tensor]) -> None:
+        """Find parameters that were put in the place of planned ones, as Accelerate does for FSDP2."""
+        self._plan_again()
+        new = [each for each in parameters if self.plan.entry(each) is None]
+        lost = [each for each in new if self._whole_plan.entry(each) is None]
+        if lost:
+            shapes = ", ".join(str(tuple(each.shape)) for each in lost[:3])
+            raise RuntimeError(
+                f"gradcent: the optimizer's parameters were exchanged after attach, and {len(lost)} of the new "
+                f"ones (shapes {shapes}) are not in the model that was given; detach and attach again "
+                "with the model as it is now"
+            )
+        off = {entry.name for entry in self.plan.entries if entry.reason == SWITCHED_OFF}
+        added = self._whole_plan.restricted(
+            new, off=[each for each in new if self._whole_plan.named_as(each) in off]
+        )
+        names = {entry.name for entry in added.entries}
+        self.plan = Plan(pair for pair in self.plan.named() if pair[1].name not in names).merged(added)
 
     def _plan_again(self) -> None:
         """Layers may have been added to the model since; look once more."""
@@ -152,7 +175,7 @@ def local(tensor: Tensor) -> Tensor:
     if tensor.is_sparse:
         return tensor._values() if not tensor.is_coalesced() else tensor.values()
     to_local = getattr(tensor, "to_local", None)
-    return tensor if to_local is None else tolocal()
+    return tensor if to_local is None else to_local()
 
 
 def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
