@@ -10,7 +10,7 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .decay import decay_kind
 from .layout import Layout
-from .plan import Layers, Overrides, Plan
+from .plan import SWITCHED_OFF, Layers, Overrides, Plan
 
 At = Literal["gradient", "update"]
 Decay = Literal["auto", "coupled", "decoupled"]
@@ -70,16 +70,31 @@ class Attachment:
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, said=False)
         self.plan.require_something("optimizer's share of the model")
+        for (
+            group
+        ) in optimizer.param_groups:  # only now: a refused attach must not forget what a group asked for
+            group.pop(SWITCH, None)
+
+    def give_switches_back(self, optimizer: torch.optim.Optimizer) -> None:
+        """Put the `centralize` switches into the param groups again, as they were before attaching."""
+        for group in optimizer.param_groups:
+            entries = [self.plan.entry(each) for each in group["params"]]
+            if any(entry is not None and entry.reason == SWITCHED_OFF for entry in entries):
+                group[SWITCH] = False
 
     def layouts(self, parameters: Iterable[Tensor]) -> list[Layout | None]:
         """Return the parameters' layouts, None for those left alone."""
+        parameters = list(parameters)
+        entries = [self.plan.entry(parameter) for parameter in parameters]
+        if any(entry is None for entry in entries):
+            self._follow(parameters)
         return [self.plan.layout(parameter) for parameter in parameters]
 
     def add_group(
         self, optimizer: torch.optim.Optimizer, group: dict[str, Any], *, said: bool = True
     ) -> None:
-        """Plan a param group's parameters, obeying and removing its `centralize` switch."""
-        switch = group.pop(SWITCH, True)
+        """Plan a param group's parameters, obeying its `centralize` switch."""
+        switch = group.get(SWITCH, True)
         if not isinstance(switch, bool):
             raise TypeError(f'param group key "{SWITCH}" must be True or False, got {switch!r}')
         kind = decay_kind(optimizer, group, self.options.decay)
@@ -106,6 +121,25 @@ class Attachment:
         """Whether the group's λw is part of what is centralized: P(g + λw)."""
         return decay_kind(optimizer, group, self.options.decay) == "coupled"
 
+    def _follow(self, parameters: Sequence[Tensor]) -> None:
+        """Find parameters that were put in the place of planned ones, as Accelerate does for FSDP2."""
+        self._plan_again()
+        new = [each for each in parameters if self.plan.entry(each) is None]
+        lost = [each for each in new if self._whole_plan.entry(each) is None]
+        if lost:
+            shapes = ", ".join(str(tuple(each.shape)) for each in lost[:3])
+            raise RuntimeError(
+                f"gradcent: the optimizer's parameters were exchanged after attach, and {len(lost)} of the new "
+                f"ones (shapes {shapes}) are not in the model that was given; detach and attach again "
+                "with the model as it is now"
+            )
+        off = {entry.name for entry in self.plan.entries if entry.reason == SWITCHED_OFF}
+        added = self._whole_plan.restricted(
+            new, off=[each for each in new if self._whole_plan.named_as(each) in off]
+        )
+        names = {entry.name for entry in added.entries}
+        self.plan = Plan(pair for pair in self.plan.named() if pair[1].name not in names).merged(added)
+
     def _plan_again(self) -> None:
         """Layers may have been added to the model since; look once more."""
         model = self._model() if self._model is not None else None
@@ -113,7 +147,9 @@ class Attachment:
             self._whole_plan = Plan.of(model, layers=self.options.layers, overrides=self.options.overrides)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_model": None, "_whole_plan": self.plan}
+        # The plan is made; overrides may be functions that cannot be pickled, and are not needed again.
+        options = replace(self.options, overrides=None)
+        return {**self.__dict__, "_model": None, "_whole_plan": self.plan, "options": options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from . import kernels
+from . import sharded
 from .layout import Layout
 from .operator import centralize
 from .plan import Layers, Overrides, Plan
@@ -22,14 +22,16 @@ from .plan import Layers, Overrides, Plan
 class GradientHandles:
     """The hooks that :func:`attach_to_gradients` set; `remove()` takes them off, `plan` says what they do."""
 
-    def __init__(self, plan: Plan, handles: list[Any]) -> None:
-        self.plan, self._handles = plan, handles
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._handles: list[Any] = []
+        self._removed = False
 
     def remove(self) -> None:
         """Stop centralizing."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles, self._removed = [], True
 
 
 def attach_to_gradients(
@@ -45,14 +47,85 @@ def attach_to_gradients(
     ZeRO: call it before they wrap the model) and for optimizer-in-backward. With coupled weight decay the
     optimizer adds λw after the projection: use :func:`gradcent.attach` where you can. Do not use both.
     """
+    models = [model] if isinstance(model, nn.Module) else list(model)
+    _refuse(models)
     if plan is None:
         plan = Plan.of(model, layers=layers, overrides=overrides)
     plan.require_something()
-    handles: list[Any] = []
-    for parameter, entry in plan.named():
-        if entry.layout is not None and not entry.frozen:
-            handles.append(parameter.register_hook(_hook(entry.layout)))  # type: ignore[no-untyped-call]
-    return GradientHandles(plan, handles)
+    handles = GradientHandles(plan)
+    places: dict[int, list[_Place]] = {}
+    for module in (each for root in models for each in root.modules()):
+        for name, parameter in module._parameters.items():
+            layout = None if parameter is None else plan.layout(parameter)
+            if parameter is not None and layout is not None:
+                place = _Place(module, name, layout, handles)
+                place.hook(parameter)
+                places.setdefault(id(module), []).append(place)
+    for module in (each for root in models for each in root.modules()):
+        below = [place for each in module.modules() for place in places.get(id(each), [])]
+        if below:
+            handles._handles.append(module.register_forward_pre_hook(_Watch(below)))
+    return handles
+
+
+class _Place:
+    """Where a planned parameter stands. FSDP puts another tensor there for each forward pass."""
+
+    def __init__(self, module: nn.Module, name: str, layout: Layout, handles: GradientHandles) -> None:
+        self.module, self.name, self.layout, self.handles = module, name, layout, handles
+
+    def look(self) -> None:
+        """Hook the tensor that stands there now, unless it has its hook."""
+        tensor = getattr(self.module, self.name, None)
+        if isinstance(tensor, Tensor) and getattr(tensor, _MARK, None) is not self.handles:
+            self.hook(tensor)
+
+    def hook(self, tensor: Tensor) -> None:
+        if not tensor.requires_grad or tensor.numel() != self.layout.numel:
+            return  # frozen, or the piece of a sharded one, which backward does not reach
+        before = getattr(tensor, _MARK, None)
+        if before is self.handles:
+            return
+        if before is not None and not before._removed:
+            raise ValueError(
+                f"gradcent.attach_to_gradients was called already for {self.name} of "
+                f"{type(self.module).__name__}; call remove() on what it returned first"
+            )
+        try:
+            handle = tensor.register_hook(_hook(self.layout))  # type: ignore[no-untyped-call]
+        except RuntimeError:
+            # A view left from the last pass, whose FSDP1 unit has not gathered its parameters yet. torch
+            # refuses it to everybody, so it cannot enter this pass; its unit will put a new one there.
+            return
+        setattr(tensor, _MARK, self.handles)
+        if tensor.is_leaf:
+            self.handles._handles.append(handle)  # a view is gone after its backward, and its hook with it
+
+
+class _Watch:
+    """A forward-pre-hook: engines exchange parameters just before; an object, so that copies take it along."""
+
+    def __init__(self, places: list[_Place]) -> None:
+        self.places = places
+
+    def __call__(self, module: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            for place in self.places:
+                place.look()
+
+
+_MARK = "_gradcent_hooked"
+
+
+def _refuse(models: list[nn.Module]) -> None:
+    """Wrapped models show flat pieces instead of their parameters."""
+    for module in (each for root in models for each in root.modules()):
+        flat = any(type(each).__name__ == "FlatParameter" for each in module._parameters.values())
+        if flat or type(module).__name__ == "FullyShardedDataParallel":
+            raise TypeError(
+                "this model is wrapped by FSDP1, which shows flattened pieces in place of its parameters: "
+                "call gradcent.attach_to_gradients(model) before wrapping it"
+            )
 
 
 def centralize_gradients_(
@@ -74,7 +147,7 @@ def centralize_gradients_(
         if each.grad is not None and not each.grad.is_sparse
     ]
     with torch.no_grad():
-        kernels.centralize_gradients_(
+        sharded.centralize_gradients_(
             [each for each, _ in trained], [layout for _, layout in trained], decay=0.0, kernel=kernel
         )
 

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import kernels
+from . import sharded
 from .attachment import Attachment, all_finite
-from .operator import restore_means_, vector_means
+from .layout import Layout
 
 
 class StepHooks:
@@ -24,7 +24,8 @@ class StepHooks:
         self.attachment = attachment
         self.gradients = gradients  # centralize p.grad in place
         self.updates = updates  # project the change of the weight
-        self.means: list[tuple[Tensor, Tensor]] = []
+        self.planned: list[tuple[Tensor, Layout]] = []
+        self.means: list[Tensor] = []
         self.hidden: list[tuple[Tensor, Tensor]] = []
         self.depth = 0
         self.handles: list[Any] = []
@@ -44,6 +45,7 @@ class StepHooks:
     def begin(self) -> None:
         """Start of an outermost step: forget what an interrupted one left."""
         self.depth = 0
+        self.planned.clear()
         self.means.clear()
         self.hidden.clear()
 
@@ -56,11 +58,12 @@ class StepHooks:
             if self.depth > 1:  # a subclass whose step calls its parent's: the hooks of both run
                 return None
         if self.updates:
-            self.means = [
-                (parameter, vector_means(parameter.detach(), entry.layout))
-                for parameter, entry in self.attachment.plan.named()
-                if entry.layout is not None
+            parameters = [each for group in optimizer.param_groups for each in group["params"]]
+            layouts = self.attachment.layouts(parameters)
+            self.planned = [
+                (each, layout) for each, layout in zip(parameters, layouts, strict=True) if layout is not None
             ]
+            self.means = sharded.vector_means(*self.lists())
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not callable(closure):
             self.gradients_ready(optimizer)
@@ -89,7 +92,7 @@ class StepHooks:
                 each for each in group["params"] if each.grad is not None and not each.grad.is_sparse
             ]
             sign = -1.0 if group.get("maximize") else 1.0
-            kernels.centralize_gradients_(
+            sharded.centralize_gradients_(
                 parameters,
                 self.attachment.layouts(parameters),
                 decay=sign * decay,
@@ -136,8 +139,9 @@ class StepHooks:
             return
         self.show()
         with torch.no_grad():
-            for parameter, means in self.means:
-                layout = self.attachment.plan.layout(parameter)
-                if layout is not None:
-                    restore_means_(parameter, layout, means)
-        self.means = []
+            sharded.restore_means_(*self.lists(), self.means)
+        self.planned, self.means = [], []
+
+    def lists(self) -> tuple[list[Tensor], list[Layout]]:
+        """The parameters whose update is being projected, and their layouts."""
+        return [each for each, _ in self.planned], [layout for _, layout in self.planned]

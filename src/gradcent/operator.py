@@ -26,6 +26,10 @@ def centralize(
     tensor([[-2., -1.,  3.]])
     """
     _check(tensor, layout, weight)
+    if hasattr(tensor, "device_mesh"):  # a DTensor: each rank centralizes what it holds
+        from .sharded import centralized
+
+        return centralized([tensor], [layout], [tensor if weight is None else weight], decay=decay)[0]
     if tensor.numel() == 0:
         return tensor.clone()
     vectors, dims = _vectors(tensor, layout)

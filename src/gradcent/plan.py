@@ -18,6 +18,7 @@ from .layout import Layout
 Layers = Literal["all", "conv", "linear"]
 Override = Layout | str | None | Callable[[tuple[int, ...]], Layout]
 Overrides = Mapping[str | type[nn.Module], Override]
+SWITCHED_OFF = "switched off for its param group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,11 @@ class Plan:
         """Return what the plan says of a parameter."""
         return self._entries.get(parameter)
 
+    def named_as(self, parameter: Tensor) -> str | None:
+        """Return the parameter's name, None if it is not in the plan."""
+        entry = self._entries.get(parameter)
+        return None if entry is None else entry.name
+
     def named(self) -> Iterator[tuple[Tensor, Entry]]:
         """Iterate over (parameter, entry)."""
         return iter(self._entries.items())
@@ -101,7 +107,7 @@ class Plan:
                 reason = "not a parameter of the model that was given"
                 entry = Entry("(unnamed)", "?", tuple(parameter.shape), None, reason)
             elif id(parameter) in switched:
-                entry = replace(entry, layout=None, reason="switched off for its param group")
+                entry = replace(entry, layout=None, reason=SWITCHED_OFF)
             chosen.append((parameter, entry))
         return Plan(chosen)
 

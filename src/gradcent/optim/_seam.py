@@ -24,10 +24,9 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import _use_grad_for_differentiable
 
-from .. import kernels
+from .. import sharded
 from ..attachment import Attachment
 from ..layout import Layout
-from ..operator import restore_means_, vector_means
 
 Functional = Callable[..., None]
 Announced = tuple[tuple[tuple[int, int, int, int] | None, ...], str, bool, str]
@@ -69,13 +68,13 @@ def centralizing(functional: Functional) -> Functional:
         layouts = [shape and Layout(*shape) for shape in shapes]
         if at == "gradient":
             strength = handed_decay(options) if coupled else 0.0
-            with_gc = kernels.centralized(grads, layouts, params, decay=strength, kernel=kernel)
+            with_gc = sharded.centralized(grads, layouts, params, decay=strength, kernel=kernel)
             return functional(params, with_gc, *states, **options)
-        planned = [(each, layout) for each, layout in zip(params, layouts, strict=True) if layout is not None]
-        means = [vector_means(each, layout) for each, layout in planned]
+        planned = [each for each, layout in zip(params, layouts, strict=True) if layout is not None]
+        theirs = [layout for layout in layouts if layout is not None]
+        means = sharded.vector_means(planned, theirs)
         functional(params, grads, *states, **options)
-        for (each, layout), mean in zip(planned, means, strict=True):
-            restore_means_(each, layout, mean)
+        sharded.restore_means_(planned, theirs, means)
 
     return centralized
 
