@@ -100,11 +100,15 @@ def sgd(
     weight_decay: float,
     decoupled: bool,
     maximize: bool,
+    projected: bool = True,
     at: At = "gradient",
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    """One step of SGD, or SGDW if `decoupled`; missing momentum buffers are made and put into the list."""
+    """One step of SGD, or SGDW if `decoupled`; missing momentum buffers are made and put into the list.
+
+    `projected` says whether coupled decay is centralized too: P(g + λw), or Pg + λw.
+    """
     if found_inf is not None and float(found_inf):
         # torch's step stores whatever is in the list; an empty buffer would be taken for momentum.
         return
@@ -114,7 +118,7 @@ def sgd(
         _kernels().sgd,
         [params, grads, momentum_buffers or None],
         layouts,
-        (float(lr), float(momentum), dampening, nesterov, weight_decay, decoupled, maximize),
+        (float(lr), float(momentum), dampening, nesterov, weight_decay, decoupled, projected, maximize),
         at,
         grad_scale,
     )
@@ -135,6 +139,7 @@ def adam(
     weight_decay: float,
     decoupled: bool,
     maximize: bool,
+    projected: bool = True,
     at: At = "gradient",
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
@@ -146,7 +151,7 @@ def adam(
         _kernels().adam,
         [params, grads, exp_avgs, exp_avg_sqs, steps],
         layouts,
-        (float(lr), float(beta1), float(beta2), eps, weight_decay, decoupled, maximize),
+        (float(lr), float(beta1), float(beta2), eps, weight_decay, decoupled, projected, maximize),
         at,
         grad_scale,
     )
@@ -165,6 +170,7 @@ def adagrad(
     weight_decay: float,
     decoupled: bool,
     maximize: bool,
+    projected: bool = True,
     at: At = "gradient",
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
@@ -176,7 +182,7 @@ def adagrad(
         _kernels().adagrad,
         [params, grads, state_sums, steps],
         layouts,
-        (float(lr), lr_decay, eps, weight_decay, decoupled, maximize),
+        (float(lr), lr_decay, eps, weight_decay, decoupled, projected, maximize),
         at,
         grad_scale,
     )
