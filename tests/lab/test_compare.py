@@ -49,7 +49,7 @@ def test_a_comparison_prints_and_writes_everything(capsys, tmp_path):
     runs = [json.loads(p.read_text()) for p in (tmp_path / "out" / "runs").rglob("result.json")]
     assert len(runs) == 4
     assert float(row["mean_without"]) + float(row["mean_with"]) == pytest.approx(
-        sum(r["last"] for r in runs) / 3
+        sum(r["last"] for r in runs) / 2
     )
     weights = [r["initial_weights"] for r in runs]
     assert len(set(weights)) == 2
