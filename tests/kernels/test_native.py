@@ -4,8 +4,9 @@ import itertools
 
 import pytest
 import torch
-import truth
-from truth import CASES, DTYPES, LONG, assert_close, project, tensors, wide
+import equations as truth
+from equations import CASES, DTYPES, LONG, assert_close, project, tensors, wide
+from torch.optim.adam import adam
 
 from gradcent.kernels import native
 from gradcent.layout import Layout
@@ -294,7 +295,7 @@ def test_grad_scale_and_found_inf_as_torchs_fused_step():
             [ours], [own], [state[0]], [state[1]], steps[:1], [None], beta1=0.9, beta2=0.99, eps=1e-8,
             decoupled=False, grad_scale=scale, found_inf=inf, **common,
         )  # fmt: skip
-        torch.optim.adam.adam(
+        adam(
             [theirs], [g], [state[2]], [state[3]], [], steps[1:], fused=True, grad_scale=scale, found_inf=inf,
             beta1=0.9, beta2=0.99, eps=1e-8, amsgrad=False, **common,
         )  # fmt: skip
@@ -325,7 +326,7 @@ def test_without_layouts_it_is_torchs_fused_step(dtype):
             if step:
                 native.adam(model, grads, m, v, steps, none, decoupled=True, **common)
             else:
-                torch.optim.adam.adam(
+                adam(
                     model, grads, m, v, [], steps, fused=True, amsgrad=False, decoupled_weight_decay=True, **common
                 )
     for a, b in zip(ours, theirs, strict=True):
