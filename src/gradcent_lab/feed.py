@@ -120,6 +120,7 @@ class Feed:
                 num_workers=self.workers,
                 persistent_workers=self.workers > 0,
                 pin_memory=torch.cuda.is_available(),
+                generator=torch.Generator(),  # else every epoch takes a draw from the model's generator
             )
         batches = iter(self._loader)
         for _, count, weight in parts:

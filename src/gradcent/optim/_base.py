@@ -111,9 +111,14 @@ class Hooked(Centralized):
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Step as the class below does, after forgetting what an interrupted step may have left."""
-        if self._gradcent_hooks is not None:
-            self._gradcent_hooks.begin()
-        return super().step(*args, **kwargs)
+        hooks = self._gradcent_hooks
+        if hooks is None:
+            return super().step(*args, **kwargs)
+        hooks.begin()
+        try:
+            return super().step(*args, **kwargs)
+        finally:
+            hooks.show()  # a skipped step hides gradients; they are the user's, also when the step fails
 
     step.hooked = True  # type: ignore[attr-defined]  # the parent's step runs the hooks; once is enough
 
