@@ -188,6 +188,13 @@ def adagrad(
     )
 
 
+def collect(
+    params: list[Tensor], state: Any, keys: tuple[str, ...], required: bool, outputs: tuple[list[Any], ...]
+) -> bool:
+    """Gather parameters with gradients, gradients and states, as torch's `_init_group` does; False: not done."""
+    return _native is not None and bool(_native.collect(params, state, keys, required, outputs))
+
+
 def _kernels() -> Any:
     if _native is None:
         raise RuntimeError(f"no native kernels: {_why_not}")

@@ -60,6 +60,10 @@ def take(
 
 
 def _path(parameter: Tensor, kernel: str) -> Any:
+    if kernel == "native" and not native.available():
+        raise RuntimeError(f"kernel='native' is not to be had: {native.reason()}. Use kernel='auto'")
+    if kernel == "triton" and not parameter.is_cuda:
+        raise RuntimeError(f"kernel='triton' needs CUDA tensors, got one on {parameter.device}. Use kernel='auto'")
     if parameter.device.type == "cpu":
         return native if kernel in ("auto", "native") and native.available() else None
     if parameter.is_cuda and kernel in ("auto", "triton"):
