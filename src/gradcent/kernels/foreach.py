@@ -33,7 +33,9 @@ def centralized(
     if not chosen:
         return out
     flat: list[Layout] = [layouts[i] for i in chosen]  # type: ignore[misc]
-    views = [tensors[i].view(layout.split(tensors[i].shape)[0]) for i, layout in zip(chosen, flat, strict=True)]
+    views = [
+        tensors[i].view(layout.split(tensors[i].shape)[0]) for i, layout in zip(chosen, flat, strict=True)
+    ]
     rest = [view.float() if view.dtype in _HALF else view for view in views]
     # All means are those of the original dims, so that vector_means (and its care for overflow) serves.
     means = [

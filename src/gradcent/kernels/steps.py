@@ -63,7 +63,9 @@ def _path(parameter: Tensor, kernel: str) -> Any:
     if kernel == "native" and not native.available():
         raise RuntimeError(f"kernel='native' is not to be had: {native.reason()}. Use kernel='auto'")
     if kernel == "triton" and not parameter.is_cuda:
-        raise RuntimeError(f"kernel='triton' needs CUDA tensors, got one on {parameter.device}. Use kernel='auto'")
+        raise RuntimeError(
+            f"kernel='triton' needs CUDA tensors, got one on {parameter.device}. Use kernel='auto'"
+        )
     if parameter.device.type == "cpu":
         return native if kernel in ("auto", "native") and native.available() else None
     if parameter.is_cuda and kernel in ("auto", "triton"):
@@ -87,7 +89,10 @@ def _asked_for_torchs(options: dict[str, Any]) -> bool:
 
 def _sgd(options: dict[str, Any]) -> Taken | None:
     return {
-        **{name: options[name] for name in ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")},
+        **{
+            name: options[name]
+            for name in ("lr", "momentum", "dampening", "nesterov", "weight_decay", "maximize")
+        },
         "decoupled": False,
     }
 
