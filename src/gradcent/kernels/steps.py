@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..layout import Layout
@@ -35,6 +36,8 @@ def take(
     """Do the step of torch's functional `name`; False, and nothing done, if it is not for these kernels."""
     adapt = _ADAPT.get(name)
     if adapt is None or not params or kernel in ("foreach", "reference") or _asked_for_torchs(options):
+        return False
+    if torch.is_grad_enabled():  # differentiable=True, of which torch does not tell `sgd`
         return False
     path = _path(params[0], kernel)
     taken = path and adapt(options)

@@ -264,4 +264,5 @@ def _call(
         ROW_L=code.ROW_TILE[1],
         COLUMN_V=code.COLUMN_TILE[0],
         COLUMN_L=code.COLUMN_TILE[1],
+        enable_fp_fusion=False,  # a constant vector has to leave exactly 0
     )
