@@ -2,10 +2,10 @@
 
 import itertools
 
-import equations as truth
+import kernel_equations as truth
 import pytest
 import torch
-from equations import CASES, DTYPES, LONG, assert_close, project, tensors, wide
+from kernel_equations import CASES, DTYPES, LONG, assert_close, project, tensors, wide
 from torch.optim.adam import adam
 
 from gradcent.kernels import native
