@@ -23,9 +23,7 @@ try:
     from gradcent.kernels import _native
 except ImportError as error:  # built without a compiler, or not built at all
     _native = None
-    _why_not = (
-        f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
-    )
+    _why_not = f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
 
 At = Literal["gradient", "update"]
 Layouts = Sequence[Layout | None]
@@ -38,7 +36,7 @@ class Unsupported(TypeError):
 
 
 if _native is not None:
-    Unsupported = _native.Unsupported  # type: ignore[misc]  # noqa: F811
+    Unsupported = _native.Unsupported  # type: ignore[misc]
 
 
 def available() -> bool:
@@ -188,6 +186,13 @@ def adagrad(
     )
 
 
+def collect(
+    params: list[Tensor], state: Any, keys: tuple[str, ...], required: bool, outputs: tuple[list[Any], ...]
+) -> bool:
+    """Gather parameters with gradients, gradients and states, as torch's `_init_group` does; False: not done."""
+    return _native is not None and bool(_native.collect(params, state, keys, required, outputs))
+
+
 def _kernels() -> Any:
     if _native is None:
         raise RuntimeError(f"no native kernels: {_why_not}")
@@ -222,7 +227,11 @@ def _step(
         for items, original, (copy,) in zip(lists, originals, copies, strict=True):
             if items is not None and original is None:
                 items[i] = copy  # a momentum buffer that was not there
-            elif original is not None and copy is not original and (items is not lists[1] or grad_scale is not None):
+            elif (
+                original is not None
+                and copy is not original
+                and (items is not lists[1] or grad_scale is not None)
+            ):
                 original.copy_(copy)
     for items in (*lists[:1], *lists[2:]):
         if items:
