@@ -1,5 +1,61 @@
-"""Build hooks that pyproject.toml cannot express; everything declarative lives there."""
+"""Build hooks that pyproject.toml cannot express; everything declarative lives there.
 
-from setuptools import setup
+The native CPU kernels are plain C. Where they cannot be built (no compiler, no Python headers) the
+installation goes on without them, and `gradcent.kernels.native.reason()` says so at run time.
+"""
 
-setup()
+import sysconfig
+
+from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+SOURCES = "src/gradcent/kernels/csrc"
+
+
+class StableABIWheel(bdist_wheel):
+    """One wheel for every Python from 3.10 on: the extension keeps to the stable ABI."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Return the wheel's tag."""
+        python, abi, platform = super().get_tag()
+        if python.startswith("cp") and not sysconfig.get_config_var("Py_GIL_DISABLED"):
+            return "cp310", "abi3", platform
+        return python, abi, platform
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "gradcent.kernels._native",
+            [
+                f"{SOURCES}/{name}.c"
+                for name in (
+                    "isa_avx2",
+                    "isa_avx512",
+                    "isa_baseline",
+                    "module",
+                    "operands",
+                    "plan",
+                    "threads",
+                )
+            ],
+            depends=[
+                f"{SOURCES}/{name}.h"
+                for name in ("convert", "engine", "gradcent", "operands", "rules", "sums", "vectors")
+            ],
+            # No FMA contraction: the same bits on every instruction set.
+            extra_compile_args=[
+                "-std=c11",
+                "-O3",
+                "-fno-math-errno",
+                "-fno-trapping-math",
+                "-ffp-contract=off",
+                "-fvisibility=hidden",
+                "-Wno-maybe-uninitialized",
+            ],
+            py_limited_api=True,
+            optional=True,
+        )
+    ],
+    cmdclass={"bdist_wheel": StableABIWheel},
+)

@@ -73,11 +73,13 @@ def detach(optimizer: Opt) -> Opt:
         raise ValueError(f"gradcent is not attached to this {type(optimizer).__name__}")
     if optimizer._gradcent_hooks is not None:  # type: ignore[attr-defined]
         optimizer._gradcent_hooks.remove()  # type: ignore[attr-defined]
+    _take_step_back(optimizer)
+    attachment.give_switches_back(optimizer)
     for name in ("_gradcent", "_gradcent_hooks", "_gradcent_identity"):
         optimizer.__dict__.pop(name, None)
-    if type(optimizer) is not optim.SGDW:  # torch has no class to give back: it stays ours, switched off
-        plain: Any = next(base for base in type(optimizer).__mro__ if not issubclass(base, Centralized))
-        optimizer.__class__ = plain
+    # SGDW and users' own subclasses of drop-ins have no plain class to go back to: they stay, switched off.
+    optimizer.__class__ = _plain_class(type(optimizer))
+    optimizer._patch_step_function()  # torch's class may never have been used yet, and its hooks not be in place
     return optimizer
 
 
@@ -100,6 +102,14 @@ def centralized_class(plain: type) -> type:
     return _dynamic(plain, Hooked, {})
 
 
+def _plain_class(made: type) -> type:
+    """Return the class whose place a centralized class took."""
+    for theirs, ours in _DROP_INS.items():
+        if made is ours:
+            return theirs
+    return made.__dict__.get("_gradcent_plain", made)  # type: ignore[no-any-return]
+
+
 def _same_inside(plain: type, theirs: type) -> bool:
     """Whether a subclass keeps torch's own step: only then is its inside known."""
     if not hasattr(theirs, "_init_group"):
@@ -114,8 +124,16 @@ def _dynamic(plain: type, mixin: type[Centralized], extra: dict[str, Any]) -> ty
     def reduce(self: Any) -> tuple[Any, ...]:
         return _rebuild, (plain,), self.__getstate__()
 
+    def mro(cls: type) -> list[type]:
+        ours, *theirs = [each for each in type.mro(cls) if each is not object]
+        return [ours, *sorted(theirs, key=lambda each: not issubclass(each, Centralized)), object]
+
+    # An object's class may be exchanged only for one of the same memory layout, and Python takes that from
+    # the first base. So the plain class stands first, and the order of methods is set by hand.
+    order = type(type(plain).__name__, (type(plain),), {"mro": mro})
     names = {"__module__": plain.__module__, "__doc__": plain.__doc__, "__reduce__": reduce, **extra}
-    made = type(plain.__name__, (mixin, plain), names)
+    names["_gradcent_plain"] = plain
+    made: type = order(plain.__name__, (plain, mixin), names)
     made.__qualname__ = plain.__qualname__
     return made
 
@@ -181,14 +199,14 @@ def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachm
 
 
 def _take_step_back(optimizer: torch.optim.Optimizer) -> None:
-    """A learning-rate scheduler made before attach holds the old `step` on the object; let it find the new one."""
+    """A learning-rate scheduler holds on the object the `step` it found; let it find that of the new class."""
     held = optimizer.__dict__.get("step")
     if held is None:
         return
     if not getattr(held, "_wrapped_by_lr_sched", False):
         raise ValueError(
             "optimizer.step was replaced on this object, so that gradcent could be passed by unnoticed; "
-            "attach before that is done"
+            "attach before, and detach after, that is done"
         )
 
     def step(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -70,6 +70,17 @@ class Attachment:
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, said=False)
         self.plan.require_something("optimizer's share of the model")
+        for (
+            group
+        ) in optimizer.param_groups:  # only now: a refused attach must not forget what a group asked for
+            group.pop(SWITCH, None)
+
+    def give_switches_back(self, optimizer: torch.optim.Optimizer) -> None:
+        """Put the `centralize` switches into the param groups again, as they were before attaching."""
+        for group in optimizer.param_groups:
+            entries = [self.plan.entry(each) for each in group["params"]]
+            if any(entry is not None and entry.reason == SWITCHED_OFF for entry in entries):
+                group[SWITCH] = False
 
     def layouts(self, parameters: Iterable[Tensor]) -> list[Layout | None]:
         """Return the parameters' layouts, None for those left alone."""
@@ -82,8 +93,8 @@ class Attachment:
     def add_group(
         self, optimizer: torch.optim.Optimizer, group: dict[str, Any], *, said: bool = True
     ) -> None:
-        """Plan a param group's parameters, obeying and removing its `centralize` switch."""
-        switch = group.pop(SWITCH, True)
+        """Plan a param group's parameters, obeying its `centralize` switch."""
+        switch = group.get(SWITCH, True)
         if not isinstance(switch, bool):
             raise TypeError(f'param group key "{SWITCH}" must be True or False, got {switch!r}')
         kind = decay_kind(optimizer, group, self.options.decay)
@@ -136,7 +147,9 @@ class Attachment:
             self._whole_plan = Plan.of(model, layers=self.options.layers, overrides=self.options.overrides)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_model": None, "_whole_plan": self.plan}
+        # The plan is made; overrides may be functions that cannot be pickled, and are not needed again.
+        options = replace(self.options, overrides=None)
+        return {**self.__dict__, "_model": None, "_whole_plan": self.plan, "options": options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

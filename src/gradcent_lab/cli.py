@@ -16,6 +16,12 @@ from .errors import UserError
 # name, one-line help; the module is gradcent_lab.commands.<name>
 COMMANDS: dict[str, str] = {
     "explain": "what would be centralized in a model, over what, and why the rest is not",
+    "demo": "does it help? a small network, real digits, paired seeds, a verdict; about a minute",
+    "compare": "does it help my model? the same for your own experiment",
+    "run": "an experiment of the paper, at its scale or a smaller one",
+    "list": "the experiments there are, what each costs, what has run",
+    "doctor": "what is installed, found and missing",
+    "report": "put the runs of a folder beside the paper's numbers, in one HTML page",
 }
 
 

@@ -101,6 +101,14 @@ class Hooked(Centralized):
     def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
         return {"gradients": options.at == "gradient", "updates": options.at == "update"}
 
+    def _patch_step_function(self) -> None:
+        """Put torch's step hooks around the plain class's step, which may never have been used by itself."""
+        super()._patch_step_function()
+        plain = next(base for base in type(self).__mro__ if not issubclass(base, Centralized))
+        if not getattr(plain.step, "hooked", False):  # type: ignore[attr-defined]
+            plain.step = self.profile_hook_step(plain.step)  # type: ignore[attr-defined]
+            plain.step.hooked = True  # type: ignore[attr-defined]
+
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Step as the class below does, after forgetting what an interrupted step may have left."""
         if self._gradcent_hooks is not None:

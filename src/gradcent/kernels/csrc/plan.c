@@ -1,0 +1,180 @@
+/* From tensors to tasks: the layout in the order of memory, the list of tasks, and running it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcent.h"
+
+#define TASK_ELEMENTS 32768 /* about what one task works on: 128 KiB of float32 gradient */
+#define PANEL_ELEMENTS 49152 /* a panel of columns is read twice: so much of the gradient stays in cache */
+#define PANEL_LEAST 32       /* but two cache lines are the least worth fetching from each row */
+#define MAX_PARTS 64
+#define BATCH 0 /* roles, in the layout's own order */
+
+typedef struct {
+    int64_t size, stride;
+    int averaged;
+} part_t;
+
+/* Cut the dims of the tensor at the borders of the layout; returns the number of parts or -1. */
+static int cut(int ndim, const int64_t *shape, const int64_t *strides, const int64_t layout[4], part_t *parts) {
+    int count = 0, role = BATCH;
+    int64_t left = layout[BATCH];
+    for (int dim = 0; dim < ndim; dim++) {
+        int64_t size = shape[dim];
+        while (size > 1) {
+            while (left == 1 && role < 3) left = layout[++role];
+            int64_t piece = size < left ? size : left;
+            if (piece <= 1 || size % piece || left % piece || count == MAX_PARTS) return -1;
+            size /= piece;
+            left /= piece;
+            parts[count++] = (part_t){piece, strides[dim] * size, role == 1 || role == 3};
+        }
+    }
+    return count;
+}
+
+/* Write the layout as memory has it. Any dense order of dims (channels-last, transposed) is again a view
+ * (batch, outer, vectors, inner) if averaged and kept dims alternate at most that often. Returns 0, or
+ * -1 when it is not: then the caller makes a contiguous copy. */
+int gradcent_arrange(tensor_t *tensor, int ndim, const int64_t *shape, const int64_t *strides,
+                     const int64_t layout[4]) {
+    part_t parts[MAX_PARTS];
+    const int64_t whole[4] = {1, 1, 1, tensor->numel};
+    int count = cut(ndim, shape, strides, layout ? layout : whole, parts);
+    if (count < 0) return -1;
+    for (int i = 1; i < count; i++) /* outermost in memory first */
+        for (int j = i; j > 0 && parts[j - 1].stride < parts[j].stride; j--) {
+            part_t other = parts[j];
+            parts[j] = parts[j - 1];
+            parts[j - 1] = other;
+        }
+    int64_t expected = 1, sizes[4] = {1, 1, 1, 1};
+    int role = 3;
+    for (int i = count - 1; i >= 0; i--) {
+        if (parts[i].stride != expected) return -1; /* gaps or overlaps */
+        expected *= parts[i].size;
+        while (role >= 0 && (role == 1 || role == 3) != parts[i].averaged) role--;
+        if (role < 0) return -1;
+        sizes[role] *= parts[i].size;
+    }
+    tensor->batch = sizes[0];
+    tensor->outer = sizes[1];
+    tensor->vectors = sizes[2];
+    tensor->inner = sizes[3];
+    return 0;
+}
+
+/* ---- the list of tasks */
+
+typedef struct {
+    task_t *items;
+    int64_t count, room;
+    int failed;
+} tasks_t;
+
+static void add(tasks_t *tasks, int64_t tensor, int kind, int64_t begin, int64_t end) {
+    if (tasks->count == tasks->room) {
+        int64_t room = tasks->room ? 2 * tasks->room : 256;
+        task_t *items = realloc(tasks->items, (size_t)room * sizeof *items);
+        if (!items) {
+            tasks->failed = 1;
+            return;
+        }
+        tasks->items = items;
+        tasks->room = room;
+    }
+    tasks->items[tasks->count++] = (task_t){(int32_t)tensor, kind, begin, end};
+}
+
+static void add_range(tasks_t *tasks, int64_t tensor, int kind, int64_t count, int64_t step) {
+    for (int64_t begin = 0; begin < count; begin += step)
+        add(tasks, tensor, kind, begin, begin + step < count ? begin + step : count);
+}
+
+static int is_split(const tensor_t *t) { return t->centred && t->outer * t->inner > SPLIT && t->inner >= PIECE; }
+
+static int64_t pieces(const tensor_t *t) { return (t->outer * t->inner + PIECE - 1) / PIECE; }
+
+static int64_t panel(const tensor_t *t) {
+    int64_t elements = PANEL_ELEMENTS / t->outer;
+    if (elements < PANEL_LEAST) elements = PANEL_LEAST;
+    if (elements > BLOCK) elements = BLOCK;
+    return elements / t->inner > 0 ? elements / t->inner : 1;
+}
+
+static void list(const job_t *job, int stage, tasks_t *tasks) {
+    for (int64_t k = 0; k < job->tensor_count; k++) {
+        const tensor_t *t = &job->tensors[k];
+        int split = is_split(t);
+        if (t->numel == 0) continue;
+        if (stage == UNSCALE) {
+            add_range(tasks, k, UNSCALE, t->numel, TASK_ELEMENTS);
+        } else if (stage == PIECE_SUM || stage == PIECE_MEAN || (stage == PIECE_STEP && split)) {
+            for (int64_t v = 0; split && v < t->batch * t->vectors; v++)
+                for (int64_t p = 0; p < (stage == PIECE_MEAN ? 1 : pieces(t)); p++) add(tasks, k, stage, v, p);
+        } else if (!t->centred) {
+            add_range(tasks, k, FLAT, t->numel, TASK_ELEMENTS);
+        } else {
+            int64_t step = TASK_ELEMENTS / (t->outer * t->inner);
+            if (t->inner < SHORT && step < t->panel) step = t->panel;
+            add_range(tasks, k, VECTORS, t->batch * t->vectors, step > 0 ? step : 1);
+        }
+    }
+}
+
+/* ---- running it */
+
+typedef struct {
+    const engine_t *engine;
+    const job_t *job;
+    const task_t *tasks;
+    int64_t count, next;
+} queue_t;
+
+static void work(void *data) {
+    queue_t *queue = data;
+    for (;;) {
+        int64_t k = __atomic_fetch_add(&queue->next, 1, __ATOMIC_RELAXED);
+        if (k >= queue->count) return;
+        queue->engine->run(queue->job, &queue->tasks[k]);
+    }
+}
+
+static int run_stage(const job_t *job, int stage, int threads) {
+    tasks_t tasks = {0};
+    list(job, stage, &tasks);
+    if (!tasks.failed && tasks.count) {
+        queue_t queue = {gradcent_engine(), job, tasks.items, tasks.count, 0};
+        gradcent_parallel(work, &queue, tasks.count < threads ? (int)tasks.count : threads);
+    }
+    free(tasks.items);
+    return tasks.failed ? -1 : 0;
+}
+
+/* Returns 0, or -1 without having touched anything when memory is short. */
+int gradcent_execute(job_t *job, int threads) {
+    int64_t partial = 0, elements = 0;
+    for (int64_t k = 0; k < job->tensor_count; k++) {
+        tensor_t *t = &job->tensors[k];
+        elements += t->numel;
+        if (!t->centred || t->numel == 0) continue;
+        if (t->outer == 1) { /* the two kept dims are neighbours: one */
+            t->vectors *= t->batch;
+            t->batch = 1;
+        }
+        t->panel = panel(t);
+        t->partial = partial;
+        if (is_split(t)) partial += t->batch * t->vectors * (pieces(t) + 2);
+    }
+    if (elements < 32768) threads = 1;
+    if (job->rule.unscale != 0 && run_stage(job, UNSCALE, threads)) return -1;
+    int failed = 0;
+    if (partial) {
+        job->partial = malloc((size_t)partial * sizeof(double));
+        failed = !job->partial || run_stage(job, PIECE_SUM, threads) || run_stage(job, PIECE_MEAN, threads);
+    }
+    failed = failed || run_stage(job, PIECE_STEP, threads);
+    free(job->partial);
+    job->partial = NULL;
+    return failed ? -1 : 0;
+}

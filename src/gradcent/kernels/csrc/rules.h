@@ -1,0 +1,131 @@
+/* The arithmetic of a run of elements, for one element type: R is float or double, NAME(x) gives x its
+ * suffix. One loop does all there is to do to an element; the flags are constants where the loop is
+ * instantiated, and the compiler vectorizes what is left. Contraction to FMA is off, so all instruction
+ * sets and all block borders give the same bits. */
+
+#define ALWAYS static inline __attribute__((always_inline))
+
+/* The numbers of a rule for one tensor, in the type they are used in. */
+typedef struct {
+    R sign, decay, rate, shrink;
+    R momentum, keep, of_x, of_m; /* m = momentum m + keep x;  d = rate (of_x x + of_m m) */
+    R blend, beta2, rest, unbias, eps;
+} NAME(numbers);
+
+static NAME(numbers) NAME(numbers_of)(const rule_t *rule, const tensor_t *t) {
+    NAME(numbers) k = {
+        .sign = (R)rule->sign,
+        .decay = (R)rule->decay,
+        .rate = (R)-t->rate,
+        .shrink = (R)rule->shrink,
+        /* A new buffer is zeros, and becomes x whatever the dampening is. */
+        .momentum = t->first ? 0 : (R)rule->momentum,
+        .keep = t->first ? 1 : (R)rule->keep,
+        .of_x = rule->nesterov ? 1 : 0,
+        .of_m = rule->nesterov ? (R)rule->momentum : 1,
+        .blend = (R)(1 - rule->beta1),
+        .beta2 = (R)rule->beta2,
+        .rest = (R)(1 - rule->beta2),
+        .unbias = (R)(1 / t->correction),
+        .eps = (R)rule->eps,
+    };
+    return k;
+}
+
+/* STEP: x = P(sign g + decay w), then the optimizer's rule, then the weight.
+ * OBSERVE and SETTLE are the two halves of centralizing the update: the first brings the memory up to
+ * date and puts the change of the weight into d; the second finds the change again and applies P to it. */
+enum { NAME(STEP), NAME(OBSERVE), NAME(SETTLE) };
+enum { NAME(PLAIN), NAME(MOMENTUM), NAME(ADAM_RULE), NAME(ADAGRAD_RULE) };
+
+ALWAYS void NAME(loop)(const int mode, const int kind, const int coupled, const int broad, int64_t n,
+                       const NAME(numbers) k, R *restrict w, const R *restrict g, R *restrict m, R *restrict v,
+                       const R *restrict high, const R *restrict low, R *restrict out) {
+    /* The mean comes in two parts, so that subtracting it costs one rounding and not two; it is one for
+     * the whole run (broad) or one for each element. */
+    const R high0 = mode == NAME(OBSERVE) ? 0 : high[0], low0 = mode == NAME(OBSERVE) ? 0 : low[0];
+    for (int64_t i = 0; i < n; i++) {
+        const R a = broad ? high0 : high[i], b = broad ? low0 : low[i], old = w[i];
+        R d, x = k.sign * g[i];
+        if (coupled) x = x + k.decay * old;
+        if (mode == NAME(STEP)) x = (x - a) - b;
+        if (kind == NAME(PLAIN)) {
+            d = k.rate * x;
+        } else if (kind == NAME(MOMENTUM)) {
+            if (mode != NAME(SETTLE)) m[i] = k.momentum * m[i] + k.keep * x;
+            d = k.rate * (k.of_x * x + k.of_m * m[i]);
+        } else if (kind == NAME(ADAM_RULE)) {
+            if (mode != NAME(SETTLE)) {
+                m[i] = m[i] + k.blend * (x - m[i]);
+                v[i] = k.beta2 * v[i] + k.rest * x * x;
+            }
+            d = k.rate * m[i] / (ROOT(v[i]) * k.unbias + k.eps);
+        } else {
+            if (mode != NAME(SETTLE)) m[i] = m[i] + x * x;
+            d = k.rate * x / (ROOT(m[i]) + k.eps);
+        }
+        d = d - k.shrink * old;
+        if (mode == NAME(SETTLE)) d = (d - a) - b;
+        if (mode == NAME(OBSERVE))
+            out[i] = d;
+        else
+            w[i] = old + d;
+    }
+}
+
+typedef struct {
+    R *w, *m, *v, *out;
+    const R *g, *high, *low;
+    int broad;
+} NAME(run_t);
+
+#define LOOP(mode, kind, coupled, broad) \
+    NAME(loop)(mode, kind, coupled, broad, n, *k, r->w, r->g, r->m, r->v, r->high, r->low, r->out)
+#define EITHER(mode, kind)                    \
+    do {                                      \
+        if (rule->coupled && r->broad)        \
+            LOOP(mode, kind, 1, 1);           \
+        else if (rule->coupled)               \
+            LOOP(mode, kind, 1, 0);           \
+        else if (r->broad)                    \
+            LOOP(mode, kind, 0, 1);           \
+        else                                  \
+            LOOP(mode, kind, 0, 0);           \
+    } while (0)
+#define ALL_RULES(name, mode)                                                                          \
+    static void NAME(name)(const rule_t *rule, const NAME(numbers) *k, int64_t n, const NAME(run_t) *r) { \
+        if (rule->op == ADAM)                                                                          \
+            EITHER(mode, NAME(ADAM_RULE));                                                             \
+        else if (rule->op == ADAGRAD)                                                                  \
+            EITHER(mode, NAME(ADAGRAD_RULE));                                                          \
+        else if (r->m)                                                                                 \
+            EITHER(mode, NAME(MOMENTUM));                                                              \
+        else                                                                                           \
+            EITHER(mode, NAME(PLAIN));                                                                 \
+    }
+
+ALL_RULES(step, NAME(STEP))
+ALL_RULES(observe, NAME(OBSERVE))
+ALL_RULES(settle, NAME(SETTLE))
+
+#undef LOOP
+#undef EITHER
+#undef ALL_RULES
+
+/* t - mean alone. The decay belongs to the mean only: whoever asked adds it himself. */
+static void NAME(centre)(int64_t n, R *restrict to, const R *restrict high, const R *restrict low, int broad) {
+    const R a = high[0], b = low[0];
+    if (broad)
+        for (int64_t i = 0; i < n; i++) to[i] = (to[i] - a) - b;
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = (to[i] - high[i]) - low[i];
+}
+
+static void NAME(centre_from)(int64_t n, R *restrict to, const R *restrict from, const R *restrict high,
+                              const R *restrict low, int broad) {
+    const R a = high[0], b = low[0];
+    if (broad)
+        for (int64_t i = 0; i < n; i++) to[i] = (from[i] - a) - b;
+    else
+        for (int64_t i = 0; i < n; i++) to[i] = (from[i] - high[i]) - low[i];
+}

@@ -1,0 +1,279 @@
+/* Weight vectors of one element type: find the mean, then take the step while the vector is in cache.
+ * Included after rules.h and sums.h with the same R and NAME. */
+
+/* ---- runs in and out: half precision goes through a float32 buffer, the rest is used where it lies */
+
+#define IN_PLACE (sizeof(R) == sizeof(double) || t->dtype == F32)
+
+static R *NAME(load)(const tensor_t *t, int operand, int64_t at, int64_t n, R *buffer) {
+    char *data = t->data[operand];
+    if (!data) return NULL;
+    if (IN_PLACE) return (R *)data + at;
+    if (t->dtype == BF16)
+        widen_bf16((int)n, (uint16_t *)data + at, (float *)buffer);
+    else
+        widen_f16((int)n, (uint16_t *)data + at, (float *)buffer);
+    return buffer;
+}
+
+static void NAME(store)(const tensor_t *t, int operand, int64_t at, int64_t n, const R *values) {
+    if (IN_PLACE || !t->data[operand]) return;
+    uint16_t *data = (uint16_t *)t->data[operand] + at;
+    if (t->dtype == BF16)
+        narrow_bf16((int)n, (const float *)values, data);
+    else
+        narrow_f16((int)n, (const float *)values, data);
+}
+
+/* ---- what is done to a run */
+
+static void NAME(apply)(const rule_t *rule, const tensor_t *t, const NAME(numbers) *k, int64_t at, int64_t n,
+                        const R *high, const R *low, int broad) {
+    R buffer[OPERANDS][BLOCK];
+    NAME(run_t) r = {.g = NAME(load)(t, GRAD, at, n, buffer[GRAD]), .high = high, .low = low, .broad = broad};
+    if (rule->op == CENTRALIZE) {
+        R *to = IN_PLACE ? (R *)t->data[STATE] + at : buffer[STATE];
+        if (to == r.g)
+            NAME(centre)(n, to, high, low, broad);
+        else
+            NAME(centre_from)(n, to, r.g, high, low, broad);
+        NAME(store)(t, STATE, at, n, to);
+        return;
+    }
+    r.w = NAME(load)(t, PARAM, at, n, buffer[PARAM]);
+    r.m = NAME(load)(t, STATE, at, n, buffer[STATE]);
+    r.v = NAME(load)(t, STATE2, at, n, buffer[STATE2]);
+    if (rule->update && t->centred) {
+        NAME(settle)(rule, k, n, &r);
+    } else {
+        NAME(step)(rule, k, n, &r);
+        NAME(store)(t, STATE, at, n, r.m);
+        NAME(store)(t, STATE2, at, n, r.v);
+    }
+    NAME(store)(t, PARAM, at, n, r.w);
+}
+
+/* First half of centralizing the update: the change of the weight, into out. */
+static void NAME(foresee)(const rule_t *rule, const tensor_t *t, const NAME(numbers) *k, int64_t at, int64_t n,
+                          R *out) {
+    R buffer[OPERANDS][BLOCK];
+    NAME(run_t) r = {.g = NAME(load)(t, GRAD, at, n, buffer[GRAD]), .out = out, .broad = 1};
+    r.w = NAME(load)(t, PARAM, at, n, buffer[PARAM]);
+    r.m = NAME(load)(t, STATE, at, n, buffer[STATE]);
+    r.v = NAME(load)(t, STATE2, at, n, buffer[STATE2]);
+    NAME(observe)(rule, k, n, &r);
+    NAME(store)(t, STATE, at, n, r.m);
+    NAME(store)(t, STATE2, at, n, r.v);
+}
+
+/* ---- vectors in long runs, taken one by one */
+
+/* Positions begin..end of the outer * inner elements of a vector, as runs of memory. */
+#define RUNS(begin, end)                                                                               \
+    const int64_t b_ = vector / t->vectors, v_ = vector % t->vectors;                                  \
+    const int64_t most = IN_PLACE && !(job->rule.update && t->centred) ? PIECE : BLOCK;                \
+    for (int64_t p = (begin), n, at; n = t->inner - p % t->inner, n = n < (end) - p ? n : (end) - p,   \
+                 n = n < most ? n : most,                                                              \
+                 at = ((b_ * t->outer + p / t->inner) * t->vectors + v_) * t->inner + p % t->inner,    \
+                 p < (end);                                                                            \
+         p += n)
+
+#define CAREFUL (sizeof(R) == sizeof(double))
+#define TINY 0x1p-64 /* what values are multiplied by when their sum overflowed */
+
+static double NAME(sum_piece)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, int64_t begin, int64_t end,
+                              int careful, double shift, double scale) {
+    const rule_t *rule = &job->rule;
+    double total = 0;
+    R x[BLOCK], y[BLOCK];
+    RUNS(begin, end) {
+        if (rule->update) {
+            NAME(foresee)(rule, t, k, at, n, x);
+            total += NAME(sum_run)(careful, n, x, NULL, 1, 0, shift, scale);
+        } else {
+            const R *g = NAME(load)(t, GRAD, at, n, x), *w = rule->coupled ? NAME(load)(t, PARAM, at, n, y) : NULL;
+            total += NAME(sum_run)(careful, n, g, w, (R)rule->sign, (R)rule->decay, shift, scale);
+        }
+    }
+    return total;
+}
+
+/* float64 is summed relative to the vector's first element, so that a constant vector leaves exactly 0. */
+static double NAME(shift_of)(const job_t *job, const tensor_t *t, int64_t vector) {
+    if (sizeof(R) < sizeof(double) || job->rule.update) return 0;
+    const int64_t at = (vector / t->vectors * t->outer * t->vectors + vector % t->vectors) * t->inner;
+    const R x = (R)job->rule.sign * ((const R *)t->data[GRAD])[at];
+    return (double)(job->rule.coupled ? x + (R)job->rule.decay * ((const R *)t->data[PARAM])[at] : x);
+}
+
+static void NAME(mean_of_long)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, const double *partial,
+                               R *high, R *low) {
+    const int64_t length = t->outer * t->inner, pieces = (length + PIECE - 1) / PIECE;
+    double total = 0, shift = NAME(shift_of)(job, t, vector);
+    for (int64_t q = 0; q < pieces; q++) {
+        int64_t end = (q + 1) * PIECE < length ? (q + 1) * PIECE : length;
+        total += partial ? partial[q] : NAME(sum_piece)(job, t, k, vector, q * PIECE, end, CAREFUL, shift, 1);
+    }
+    double mean = total / (double)length;
+    if (!isfinite(mean) && !job->rule.update) {
+        /* The sum of values near the largest may overflow where the mean does not. */
+        mean = NAME(sum_piece)(job, t, k, vector, 0, length, 1, 0, TINY) / (double)length / TINY;
+        shift = 0;
+    }
+    NAME(split)(mean, shift, high, low);
+}
+
+static void NAME(step_piece)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, int64_t begin, int64_t end,
+                             R high, R low) {
+    RUNS(begin, end) NAME(apply)(&job->rule, t, k, at, n, &high, &low, 1);
+}
+
+/* ---- vectors in short runs: a panel of neighbours, whose elements lie side by side in memory */
+
+/* The same mean for the n elements of a run. Whole registers are written, up to seven elements too
+ * many: the next run, or the spare end of the arrays, is there to take them. */
+static void NAME(spread)(int n, double mean, double base, R *high, R *low) {
+    R a, b;
+    NAME(split)(mean, base, &a, &b);
+    const NAME(r8) wide_a = a - (NAME(r8)){0}, wide_b = b - (NAME(r8)){0};
+    for (int i = 0; i < n; i += 8) {
+        *(NAME(r8) *)(high + i) = wide_a;
+        *(NAME(r8) *)(low + i) = wide_b;
+    }
+}
+
+static void NAME(panel_means)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t start, int count, double scale,
+                              R *high, R *low) {
+    const rule_t *rule = &job->rule;
+    const int inner = (int)t->inner, n = count * inner;
+    double sums[BLOCK], shift[BLOCK];
+    R x[BLOCK], y[BLOCK];
+    for (int j = 0; j < n; j++) sums[j] = shift[j] = 0;
+    for (int64_t o = 0; o < t->outer; o++) {
+        const int64_t at = start + o * t->vectors * t->inner;
+        if (rule->update) {
+            NAME(foresee)(rule, t, k, at, n, x);
+            NAME(accumulate_panel)(n, x, NULL, 1, 0, sums, shift, 1);
+            continue;
+        }
+        const R *g = NAME(load)(t, GRAD, at, n, x), *w = rule->coupled ? NAME(load)(t, PARAM, at, n, y) : NULL;
+        if (sizeof(R) == sizeof(double) && o == 0 && scale == 1)
+            for (int j = 0; j < n; j++) {
+                const int f = j - j % inner;
+                shift[j] = (double)(w ? (R)rule->sign * g[f] + (R)rule->decay * w[f] : (R)rule->sign * g[f]);
+            }
+        NAME(accumulate_panel)(n, g, w, (R)rule->sign, (R)rule->decay, sums, shift, scale);
+    }
+    for (int q = 0; q < count; q++) {
+        double total = 0;
+        for (int i = 0; i < inner; i++) total += sums[q * inner + i];
+        NAME(spread)(inner, total / (double)(t->outer * t->inner) / scale, shift[q * inner], high + q * inner,
+                     low + q * inner);
+    }
+}
+
+/* Whole short rows, one after the other: a panel that is one run of memory. */
+static void NAME(row_means)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t start, int count, R *high, R *low) {
+    const rule_t *rule = &job->rule;
+    const R sign = rule->update ? 1 : (R)rule->sign, decay = (R)rule->decay;
+    const int inner = (int)t->inner, n = count * inner;
+    R x[BLOCK], y[BLOCK];
+    const R *g = x, *w = NULL;
+    if (rule->update) {
+        NAME(foresee)(rule, t, k, start, n, x);
+    } else {
+        g = NAME(load)(t, GRAD, start, n, x);
+        w = rule->coupled ? NAME(load)(t, PARAM, start, n, y) : NULL;
+    }
+    for (int q = 0; q < count; q++) {
+        const R *row = g + q * inner, *weight = w ? w + q * inner : NULL;
+        double shift = !CAREFUL ? 0 : (double)(w ? sign * row[0] + decay * weight[0] : sign * row[0]);
+        double mean = NAME(sum_run)(CAREFUL, inner, row, weight, sign, decay, shift, 1) / (double)inner;
+        if (!isfinite(mean)) {
+            mean = NAME(sum_run)(1, inner, row, weight, sign, decay, 0, TINY) / (double)inner / TINY;
+            shift = 0;
+        }
+        NAME(spread)(inner, mean, shift, high + q * inner, low + q * inner);
+    }
+}
+
+static void NAME(panel)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, int count) {
+    const int n = count * (int)t->inner;
+    const int64_t start = (vector / t->vectors * t->outer * t->vectors + vector % t->vectors) * t->inner;
+    R high[BLOCK + 8], low[BLOCK + 8];
+    if (t->outer == 1) {
+        NAME(row_means)(job, t, k, start, count, high, low);
+    } else {
+        NAME(panel_means)(job, t, k, start, count, 1, high, low);
+        int finite = !CAREFUL || job->rule.update;
+        for (int j = 0; j < n && !finite; j++) finite = !isfinite((double)high[j]) ? -1 : 0;
+        if (finite < 0) NAME(panel_means)(job, t, k, start, count, TINY, high, low);
+    }
+    for (int64_t o = 0; o < t->outer; o++)
+        NAME(apply)(&job->rule, t, k, start + o * t->vectors * t->inner, n, high, low, 0);
+}
+
+/* ---- tasks */
+
+static void NAME(run_flat)(const job_t *job, const task_t *task, const tensor_t *t,
+                           const NAME(numbers) *k) {
+    const R zero = 0;
+    R buffer[BLOCK];
+    const int64_t most = IN_PLACE ? PIECE : BLOCK;
+    for (int64_t at = task->begin; at < task->end; at += most) {
+        int64_t n = task->end - at < most ? task->end - at : most;
+        if (task->kind == FLAT) {
+            NAME(apply)(&job->rule, t, k, at, n, &zero, &zero, 1);
+        } else {
+            R *g = NAME(load)(t, GRAD, at, n, buffer);
+            for (int64_t i = 0; i < n; i++) g[i] = g[i] / (R)job->rule.unscale;
+            NAME(store)(t, GRAD, at, n, g);
+        }
+    }
+}
+
+static void NAME(run_piece)(const job_t *job, const task_t *task, const tensor_t *t,
+                           const NAME(numbers) *k) {
+    const int64_t length = t->outer * t->inner, pieces = (length + PIECE - 1) / PIECE, vector = task->begin;
+    const int64_t begin = task->end * PIECE, end = begin + PIECE < length ? begin + PIECE : length;
+    double *partial = job->partial + t->partial + vector * (pieces + 2); /* sums, then the mean */
+    if (task->kind == PIECE_SUM) {
+        partial[task->end] = NAME(sum_piece)(job, t, k, vector, begin, end, CAREFUL, NAME(shift_of)(job, t, vector), 1);
+    } else if (task->kind == PIECE_MEAN) {
+        R high, low;
+        NAME(mean_of_long)(job, t, k, vector, partial, &high, &low);
+        partial[pieces] = (double)high;
+        partial[pieces + 1] = (double)low;
+    } else {
+        NAME(step_piece)(job, t, k, vector, begin, end, (R)partial[pieces], (R)partial[pieces + 1]);
+    }
+}
+
+static void NAME(run)(const job_t *job, const task_t *task) {
+    const tensor_t *t = &job->tensors[task->tensor];
+    const NAME(numbers) k = NAME(numbers_of)(&job->rule, t);
+    if (task->kind == FLAT || task->kind == UNSCALE) {
+        NAME(run_flat)(job, task, t, &k);
+    } else if (task->kind != VECTORS) {
+        NAME(run_piece)(job, task, t, &k);
+    } else if (t->inner >= SHORT) {
+        for (int64_t vector = task->begin; vector < task->end; vector++) {
+            R high, low;
+            NAME(mean_of_long)(job, t, &k, vector, NULL, &high, &low);
+            NAME(step_piece)(job, t, &k, vector, 0, t->outer * t->inner, high, low);
+        }
+    } else {
+        for (int64_t vector = task->begin; vector < task->end;) {
+            int64_t count = t->vectors - vector % t->vectors; /* a panel does not cross into the next batch */
+            if (count > task->end - vector) count = task->end - vector;
+            if (count > t->panel) count = t->panel;
+            NAME(panel)(job, t, &k, vector, (int)count);
+            vector += count;
+        }
+    }
+}
+
+#undef RUNS
+#undef CAREFUL
+#undef TINY
+#undef IN_PLACE

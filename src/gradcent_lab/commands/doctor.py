@@ -1,0 +1,139 @@
+"""`gradcent doctor`: what is installed, found and missing, and what to do about each."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+LAB = (
+    "accelerate",
+    "matplotlib",
+    "numpy",
+    "pillow",
+    "rich",
+    "safetensors",
+    "scikit-learn",
+    "scipy",
+    "torchvision",
+)
+OPTIONAL = {
+    "ray": "runs on a cluster: pip install ray",
+    "tensorboard": "gradcent run --track tensorboard: pip install tensorboard",
+    "wandb": "gradcent run --track wandb: pip install wandb",
+    "mlflow": "gradcent run --track mlflow: pip install mlflow",
+}
+Line = tuple[str, str, str]  # ok | missing | note, what, words
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="data folder (default: GRADCENT_DATA)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("."), metavar="FOLDER", help="where runs would go (default here)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the findings; the exit status is 1 if something that the lab needs is missing."""
+    bad = 0
+    for title, lines in (
+        ("packages", packages()),
+        ("machine", machine(args.out)),
+        ("data", data(args.data)),
+    ):
+        print(title)
+        for state, what, words in lines:
+            bad += state == "missing"
+            print(f"  {state:<8} {what:<24} {words}".rstrip())
+    return 1 if bad else 0
+
+
+def packages() -> Iterator[Line]:
+    """Yield the library, torch, the lab's extra and the optional packages."""
+    yield "ok", "python", platform.python_version()
+    for name in ("gradcent", "torch"):
+        yield _package(name, f"pip install {name}", "note" if name == "gradcent" else "missing")
+    for name in LAB:
+        yield _package(name, "pip install 'gradcent[lab]'", "missing")
+    for name, words in OPTIONAL.items():
+        yield _package(name, words, "note")
+
+
+def _package(name: str, words: str, otherwise: str) -> Line:
+    try:
+        return "ok", name, importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return otherwise, name, f"not installed; {words}"
+
+
+def machine(out: Path) -> Iterator[Line]:
+    """Yield processors, GPUs, compiler and disk."""
+    import torch
+
+    yield "ok", "cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()}"
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    yield ("ok", "GPUs", ", ".join(gpus)) if gpus else ("note", "GPUs", "none: use --scale small or smoke")
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    yield ("ok", "C compiler", compiler) if compiler else ("note", "C compiler", "none: no torch.compile")
+    place = out
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free / 2**30
+    yield ("ok" if free > 5 else "note"), "disk", f"{free:.0f} GiB free at {out}"
+    if not os.access(place, os.W_OK):
+        yield "missing", "disk", f"{place} may not be written: choose another folder with --out"
+
+
+def data(given: Path | None) -> Iterator[Line]:
+    """Yield the data sets, with what is in those that are there."""
+    from gradcent_lab.data.catalogue import SETS, data_root, find
+    from gradcent_lab.errors import UserError
+
+    try:
+        root = data_root(given)
+    except UserError as error:
+        yield "missing", "data folder", str(error)
+        return
+    if root is None:
+        yield "note", "data folder", "none named: set GRADCENT_DATA or give --data"
+    else:
+        yield "ok", "data folder", str(root)
+    for name, info in SETS.items():
+        folder = find(name, root)
+        if not info.folders:
+            yield "ok", info.title, "comes with scikit-learn"
+        elif folder is None:
+            yield "note", info.title, f"not found; {info.where}"
+        else:
+            yield _counts(name, folder)
+
+
+def _counts(name: str, folder: Path) -> Line:
+    from gradcent_lab.data.catalogue import SETS
+    from gradcent_lab.data.cifar import FILES, record_size
+    from gradcent_lab.data.layouts import samples
+    from gradcent_lab.errors import UserError
+
+    info = SETS[name]
+    try:
+        if name in FILES:
+            counts = {
+                split: sum((folder / file).stat().st_size for file in files) // record_size(name)
+                for split, files in FILES[name].items()
+            }
+        elif name == "fashionmnist":
+            return "ok", info.title, str(folder)
+        else:
+            counts = {split: len(files) for split, files in samples(name, folder)[0].items()}
+    except (UserError, OSError) as error:
+        return "missing", info.title, str(error)
+    words = f"{counts['train']:,} training and {counts['test']:,} test images in {folder}"
+    if counts == dict(info.images):
+        return "ok", info.title, words
+    whole = f"{info.images['train']:,} and {info.images['test']:,}"
+    return "note", info.title, f"{words}; the whole set has {whole}"

@@ -1,0 +1,59 @@
+"""`gradcent report`: the runs of a folder beside the paper's numbers, as one page and as files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gradcent_lab.errors import UserError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "root", nargs="?", type=Path, default=Path("runs"), help="folder of runs (default ./runs)"
+    )
+    parser.add_argument("--study", action="append", metavar="NAME", help="only this study; may be repeated")
+    parser.add_argument("--scale", metavar="NAME", help="only the runs at this scale")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default ROOT/report)")
+    parser.add_argument(
+        "--title", default="Gradient centralization: the paper's numbers and ours", help="of the page"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the report."""
+    from rich.console import Console
+
+    from gradcent_lab import store
+    from gradcent_lab.outputs import write_section
+    from gradcent_lab.report import write_report
+    from gradcent_lab.sections import sections
+
+    records = [r for r in store.load(args.root) if not args.study or r.study in args.study]
+    if args.scale:
+        records = [r for r in records if r.scale == args.scale]
+    if not records:
+        wanted = f" of {' or '.join(args.study)}" if args.study else ""
+        at = f" at scale {args.scale}" if args.scale else ""
+        there = ", ".join(sorted({r.study for r in store.load(args.root)})) or "nothing"
+        raise UserError(f"{args.root} has no finished runs{wanted}{at} (it has {there})")
+    out = args.out or args.root / "report"
+    made = sections(records, args.root)
+    console = Console()
+    for section in made:
+        folder = out / f"{section.name}-{section.records[0].scale}"
+        drawn, texts = write_section(section, folder)
+        for finding in section.findings():
+            if finding.comparison:
+                arm = "" if finding.arm == "on" else f", {finding.arm}"
+                name = f"{section.name} ({section.records[0].scale}) {finding.cell}{arm}"
+                console.print(f"  {name:<44} {finding.verdict}", highlight=False)
+        console.print(
+            f"  [dim]{folder}: {len(texts)} tables, {len(drawn) // 2} figures[/dim]",
+            highlight=False,
+            soft_wrap=True,
+        )
+    page = write_report(made, out / "report.html", title=args.title, missing=True)
+    console.print(f"\n  report   {page}\n", highlight=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,120 @@
+"""What identifies a run: its arm, its settings and its seed, and the hash that names its folder.
+
+A run is repeatable from its configuration alone, so everything that can change a number is in here, and
+nothing that cannot (paths, the number of processes, the name of the machine) is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+FORMAT = 1  # raised when the meaning of a stored field changes, so that old runs are not taken for new ones
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison: `attach` holds the keyword arguments of `gradcent.attach`; None is off.
+
+    `settings` replaces some of the cell's for this arm; only a recipe that repeats an oddity of the released
+    scripts needs it, because the arms of a pair are otherwise equal.
+    """
+
+    name: str
+    attach: Mapping[str, Any] | None = None
+    settings: Mapping[str, Any] | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether gradients are centralized in this arm."""
+        return self.attach is not None
+
+
+OFF = Arm("off", None)
+ON = Arm("on", {"layers": "all"})
+CONV = Arm("conv", {"layers": "conv"})
+CONV_AND_FC = Arm("conv + FC", {"layers": "all"})
+
+
+@dataclass(frozen=True)
+class Numerics:
+    """How the arithmetic is done, as far as it changes the numbers."""
+
+    precision: str = "no"  # accelerate's words: no | bf16 | fp16
+    compile: bool = False
+    channels_last: bool = False
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The full configuration of one run."""
+
+    study: str
+    cell: str
+    arm: Arm
+    seed: int
+    scale: str
+    settings: Mapping[str, Any]
+    numerics: Numerics = field(default_factory=Numerics)
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs the run has (0 for a measurement without training)."""
+        return int(self.settings.get("epochs", 0))
+
+    @property
+    def label(self) -> str:
+        """A few words for messages: `table1 R18 conv seed 3`."""
+        return f"{self.study} {self.cell} {self.arm.name} seed {self.seed}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the configuration as plain JSON values."""
+        numerics = self.numerics
+        document = {
+            "format": FORMAT,
+            "study": self.study,
+            "cell": self.cell,
+            "arm": {
+                "name": self.arm.name,
+                "attach": self.arm.attach,
+                **({"settings": self.arm.settings} if self.arm.settings else {}),
+            },
+            "seed": self.seed,
+            "scale": self.scale,
+            "settings": self.settings,
+            "numerics": {
+                "precision": numerics.precision,
+                "compile": numerics.compile,
+                "channels_last": numerics.channels_last,
+            },
+        }
+        plain: dict[str, Any] = json.loads(canonical(document))
+        return plain
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run's folder: the hash of everything above."""
+        return digest(self.as_dict())
+
+
+def canonical(document: Any) -> str:
+    """Return JSON with sorted keys: equal documents give equal text. What JSON lacks is written by `repr`."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def digest(document: Any) -> str:
+    """Return 16 hexadecimal digits that name `document`."""
+    return hashlib.sha256(canonical(document).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    return repr(value)

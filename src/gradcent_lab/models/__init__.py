@@ -1,0 +1,81 @@
+"""The networks of the paper's tables, by the names that stand there, with options that compose.
+
+`make({"name": "R18", "width": 16, "norm": "gn"}, classes=100)`: a specification is plain data, so it is part
+of a run's configuration. CIFAR forms are ours; `imagenet-…` ones are torchvision's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from gradcent_lab.errors import UserError
+from gradcent_lab.models.dense import DenseNet
+from gradcent_lab.models.options import load_weights, use_group_norm, use_weight_standardization
+from gradcent_lab.models.plain import PlainNet
+from gradcent_lab.models.residual import Basic, Bottleneck, ResidualNet
+
+_RESNEXT: dict[str, Any] = {"stem": 64, "stem_kernel": 1, "expansion": 2, "groups": 4}
+# name -> (builder, the option that narrows it, its value in the paper)
+NETWORKS: dict[str, tuple[Callable[..., nn.Module], str, int]] = {
+    "R8": (partial(ResidualNet, Basic, (1, 1, 1)), "width", 16),
+    "R14": (partial(ResidualNet, Bottleneck, (1, 1, 1, 1)), "width", 64),
+    "R18": (partial(ResidualNet, Basic, (2, 2, 2, 2)), "width", 64),
+    "R50": (partial(ResidualNet, Bottleneck, (3, 4, 6, 3)), "width", 64),
+    "R101": (partial(ResidualNet, Bottleneck, (3, 4, 23, 3)), "width", 64),
+    "X29": (partial(ResidualNet, Bottleneck, (3, 3, 3), **_RESNEXT), "width", 256),
+    "V11": (PlainNet, "width", 64),
+    "D121": (partial(DenseNet, (6, 12, 24, 16)), "growth", 32),
+}
+FROM_TORCHVISION = ("resnet18", "resnet34", "resnet50", "resnet101")
+
+
+def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.Module:
+    """Build a network from its specification.
+
+    Keys: name; width (or growth); norm: bn | gn; weight_standardization; pretrained: a file below the data
+    folder or an absolute path, or "torchvision" (downloaded by torchvision when it is not in its cache).
+    """
+    spec = dict(spec)
+    name = spec.pop("name")
+    norm, standardize = spec.pop("norm", "bn"), spec.pop("weight_standardization", False)
+    pretrained, stem_stride = spec.pop("pretrained", None), spec.pop("stem_stride", None)
+    if name in NETWORKS:
+        builder, option, default = NETWORKS[name]
+        model = builder(classes=classes, **{option: spec.pop(option, default)})
+    elif name in FROM_TORCHVISION:
+        model = _torchvision(name, classes, pretrained == "torchvision")
+    else:
+        known = ", ".join([*NETWORKS, *FROM_TORCHVISION])
+        raise UserError(f"no network is called {name!r}: choose one of {known}")
+    if spec:
+        raise UserError(f"network {name} has no option {next(iter(spec))!r}")
+    if stem_stride is not None:
+        model.conv1.stride = (stem_stride, stem_stride)
+    if pretrained and pretrained != "torchvision":
+        load_weights(model, _find(pretrained, data))
+    if norm == "gn":
+        use_group_norm(model)
+    elif norm != "bn":
+        raise UserError(f"norm {norm!r} is not known: bn or gn")
+    return use_weight_standardization(model) if standardize else model
+
+
+def _torchvision(name: str, classes: int, pretrained: bool) -> nn.Module:
+    import torchvision
+
+    model: nn.Module = torchvision.models.get_model(name, weights="IMAGENET1K_V1" if pretrained else None)
+    if classes != 1000:
+        model.fc = nn.Linear(model.fc.in_features, classes)  # type: ignore[arg-type]
+    return model
+
+
+def _find(pretrained: str, data: Path | None) -> Path:
+    path = Path(pretrained)
+    if path.is_absolute() or data is None:
+        return path
+    return data / path

@@ -1,0 +1,80 @@
+"""Options that compose with any network: group normalization, weight standardization, pretrained weights."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from gradcent_lab.errors import UserError
+
+
+def use_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
+    """Put GroupNorm (Wu & He 2018) in the place of every BatchNorm2d; narrow layers get fewer groups."""
+    for name, child in list(model.named_children()):
+        if isinstance(child, nn.BatchNorm2d):
+            channels = child.num_features
+            setattr(model, name, nn.GroupNorm(math.gcd(groups, channels), channels))
+        else:
+            use_group_norm(child, groups)
+    return model
+
+
+class Standardize(nn.Module):
+    """Weight standardization (Qiao et al. 2019): every weight vector gets mean 0 and variance 1."""
+
+    def __init__(self, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def forward(self, weight: torch.Tensor) -> torch.Tensor:
+        """Return the standardized weight."""
+        dims = tuple(range(1, weight.dim()))
+        centred = weight - weight.mean(dims, keepdim=True)
+        return centred / (centred.square().mean(dims, keepdim=True) + self.eps).sqrt()
+
+
+def use_weight_standardization(model: nn.Module) -> nn.Module:
+    """Parametrize the weight of every convolution; vectors of length 1, without variance, are left alone."""
+    for module in list(model.modules()):
+        if isinstance(module, nn.Conv2d) and module.weight[0].numel() > 1:
+            parametrize.register_parametrization(module, "weight", Standardize())
+    return model
+
+
+def load_weights(model: nn.Module, path: Path) -> nn.Module:
+    """Load a state dict (safetensors, or torch's format without pickled code), but for a head of other size.
+
+    Half-precision files are widened. Anything else that does not fit is an error.
+    """
+    if not path.is_file():
+        raise UserError(f"there are no weights at {path}: put the file there")
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        state = load_file(str(path))
+    else:
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception as error:
+            raise UserError(f"{path} is no plain state dict: save one with torch.save") from error
+        state = state.get("state_dict", state) if isinstance(state, dict) else state
+    own = model.state_dict()
+    head = {name for name in ("fc.weight", "fc.bias") if name in own}
+    wrong = [
+        name
+        for name in own
+        if name not in head
+        and not name.endswith("num_batches_tracked")
+        and (name not in state or state[name].shape != own[name].shape)
+    ]
+    if wrong:
+        raise UserError(
+            f"{path} does not fit the network: {', '.join(wrong[:3])} missing or of another shape"
+        )
+    fitting = {k: v.to(own[k].dtype) for k, v in state.items() if k in own and v.shape == own[k].shape}
+    model.load_state_dict(fitting, strict=False)
+    return model

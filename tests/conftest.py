@@ -1,0 +1,15 @@
+"""What all tests share: one thread, fixed seeds, and the tests' own modules (`truth`, `optimizer_cases`) importable."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(autouse=True)
+def _same_every_time():
+    """Every test starts from the same random state, whatever ran before it."""
+    torch.manual_seed(20200708)

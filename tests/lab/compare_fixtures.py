@@ -1,0 +1,90 @@
+"""Experiments, right and wrong, for the tests of `gradcent compare`."""
+
+import dataclasses
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from gradcent_lab.experiment import Experiment
+
+NUMBER = 3
+
+
+def network():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def sgd(params):
+    return torch.optim.SGD(params, lr=0.1, momentum=0.9)
+
+
+def correct(output, target):
+    return output.argmax(1) == target
+
+
+def toy():
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(128, 8, generator=random)
+    y = (x[:, 0] > x[:, 1]).long()
+    return Experiment(
+        name="toy",
+        model=network,
+        train_data=TensorDataset(x, y),
+        eval_data=TensorDataset(x, y),
+        loss=nn.functional.cross_entropy,
+        metric=correct,
+        metric_name="accuracy, %",
+        optimizer=sgd,
+        epochs=2,
+        batch_size=32,
+    )
+
+
+def diverging():
+    return dataclasses.replace(toy(), name="diverging", optimizer=lambda p: torch.optim.SGD(p, lr=1e25))
+
+
+def nothing_returned():
+    return None
+
+
+def a_dictionary():
+    return {"model": network}
+
+
+def needs_an_argument(width):
+    return toy()
+
+
+def raising():
+    raise RuntimeError("the data\nis not here")
+
+
+def instance():
+    return dataclasses.replace(toy(), model=network())
+
+
+def no_epochs():
+    return dataclasses.replace(toy(), epochs=0)
+
+
+class Shift(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(2))
+
+    def forward(self, x):
+        return x[:, :2] + self.shift
+
+
+def nothing_to_centralize():
+    return dataclasses.replace(toy(), model=Shift)
+
+
+def two_rates():
+    def optimizer(params):
+        first, *rest = params
+        return torch.optim.SGD([{"params": [first], "lr": 0.1}, {"params": rest, "lr": 0.01}])
+
+    return dataclasses.replace(toy(), optimizer=optimizer)

@@ -1,0 +1,165 @@
+"""The report: everything is in it, nothing is loaded from outside, and a real browser agrees."""
+
+import re
+from html.parser import HTMLParser
+
+import browser
+import pytest
+from synthetic_records import record, study
+
+from gradcent_lab.evidence import findings
+from gradcent_lab.report import Section, render, write_report
+
+
+def sections():
+    runs = [
+        r for cell, gain in (("R18", 2.0), ("R101", 0.0), ("V11", -1.5)) for r in study(cell=cell, gain=gain)
+    ]
+    words = "10 epochs instead of 200"
+    repeat = ["gradcent run table1 --scale small"]
+    first = Section(runs, title="Table 1", scale_words=words, repeat=repeat, notes=["conv only"])
+    own = study(study="mine", cell="mine", scale="own", gain=0.1)
+    return [first, Section(own, title="Mine", paste="import gradcent\n\ngradcent.attach(optimizer, model)")]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return render(sections(), title="Does it help?", kicker="test", missing=True)
+
+
+class Tags(HTMLParser):
+    """Checks that tags close in order and collects what could load something."""
+
+    VOID = frozenset({"meta", "link", "br", "img", "use", "path", "input", "hr", "image"})
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loads, self.ids = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.loads += [v for k, v in attrs if k in ("src", "href", "xlink:href", "srcset", "data") and v]
+        self.ids += [values["id"]] if "id" in values else []
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+
+def test_html_is_well_formed_and_loads_nothing(page):
+    tags = Tags()
+    tags.feed(page)
+    assert tags.open == []
+    assert all(load.startswith(("#", "data:")) for load in tags.loads)
+    assert len(tags.ids) == len(set(tags.ids))
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#|data:)", page)
+
+
+def test_the_page_has_paper_ours_n_interval_verdict_scale_and_how_to_repeat(page):
+    result = findings(sections()[0].records)[0]
+    assert "76.87 → 78.82 (+1.95)" in page
+    assert f"{result.comparison.without.mean:.2f} ± " in page
+    for verdict in ("same direction", "no effect", "opposite", "not run at this scale"):
+        assert f">{verdict}</span>" in page
+    assert "Scale “small”, not the paper&#x27;s: 10 epochs instead of 200" in page
+    assert "gradcent run table1 --scale small" in page
+    assert "a processor" in page
+    assert "Table 9" in page  # listed as not run
+    assert "gradcent.attach(optimizer, model)" in page
+
+
+def test_what_comes_from_records_is_escaped():
+    evil = "<script>alert(1)</script>"
+    runs = study(study="mine", cell=evil, scale="own")
+    text = render(
+        [Section(runs, title=evil, scale_words=evil, notes=[evil], repeat=[evil])], title=evil, kicker=evil
+    )
+    assert evil not in text
+    assert text.count("<script>") == 1
+
+
+def test_one_pair_and_no_pair_are_reported(tmp_path):
+    one = write_report([Section(study(n=1, study="m", scale="own"))], tmp_path / "one.html", title="t")
+    assert "says nothing about an effect" in one.read_text()
+    lonely = write_report([Section([record(arm="on")], title="x")], tmp_path / "x.html", title="t")
+    assert "not run at this scale" in lonely.read_text()
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    if browser.find() is None:
+        pytest.skip("no Chromium on this machine: the report is not rendered")
+    started = browser.Browser(tmp_path_factory.mktemp("profile"))
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def address(page, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page)
+    return path.as_uri()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_browser_renders_it_without_complaint(chromium, address, width, scheme, tmp_path):
+    chromium.open(address, width=width, scheme=scheme)
+    assert chromium.complaints() == []
+    assert [url for url in chromium.requests() if not url.startswith(("file:", "data:"))] == []
+    assert chromium.evaluate("document.documentElement.scrollWidth") <= width
+    drawn = "Array.from(document.querySelectorAll('figure svg')).map(s => s.getBoundingClientRect().width)"
+    assert all(w > 200 or w == 0 for w in chromium.evaluate(drawn))  # 0: inside a closed details
+    assert max(chromium.evaluate(drawn)) > 300
+    background = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert background == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(15, 20, 25)")
+    chromium.screenshot(tmp_path / "page.png")
+    assert (tmp_path / "page.png").stat().st_size > 20_000
+
+
+def luminance(css):
+    values = [int(v) / 255 for v in re.findall(r"\d+", css)[:3]]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_contrast_in_both_schemes(chromium, address, scheme):
+    chromium.open(address, scheme=scheme)
+    colour = "getComputedStyle(document.querySelector('{}')).color"
+    back = luminance(chromium.evaluate("getComputedStyle(document.body).backgroundColor"))
+    for selector in ("body", ".scale", ".same-direction", ".no-effect", ".opposite", "a[href]"):
+        fore = luminance(chromium.evaluate(colour.format(selector)))
+        ratio = (max(fore, back) + 0.05) / (min(fore, back) + 0.05)
+        assert ratio >= 4.5, (selector, ratio)
+
+
+def test_it_is_used_with_the_keyboard(chromium, address):
+    chromium.open(address)
+    chromium.press("Tab", 9)
+    assert chromium.evaluate("document.activeElement.className") == "skip"
+    assert chromium.evaluate("document.activeElement.getBoundingClientRect().left") > 0  # shown when focused
+    chromium.press("Tab", 9)
+    before = chromium.evaluate("getComputedStyle(document.body).backgroundColor")
+    chromium.press("Enter", 13)
+    assert chromium.evaluate("getComputedStyle(document.body).backgroundColor") != before
+    closed = "document.querySelectorAll('details:not([open])').length"
+    count = chromium.evaluate(closed)
+    chromium.evaluate("document.querySelector('details:not([open]) summary').focus()")
+    chromium.press("Enter", 13)
+    assert chromium.evaluate(closed) == count - 1
+
+
+def test_on_a_phone_rows_become_cards_with_their_labels(chromium, address):
+    chromium.open(address, width=390)
+    cell = "document.querySelector('table.stack td[data-label=\"with GC\"]')"
+    assert chromium.evaluate(f"getComputedStyle({cell}).display") == "flex"
+    assert chromium.evaluate(f"getComputedStyle({cell}, '::before').content") == '"with GC"'
