@@ -44,9 +44,7 @@ def network() -> nn.Module:
 
 def plain_network() -> nn.Module:
     """Without dropout, whose draws depend on how the batch is cut."""
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4)
-    )
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
 
 
 def sgd(params):

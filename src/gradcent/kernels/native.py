@@ -23,9 +23,7 @@ try:
     from gradcent.kernels import _native
 except ImportError as error:  # built without a compiler, or not built at all
     _native = None
-    _why_not = (
-        f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
-    )
+    _why_not = f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
 
 At = Literal["gradient", "update"]
 Layouts = Sequence[Layout | None]
@@ -216,7 +214,11 @@ def _step(
         for items, original, (copy,) in zip(lists, originals, copies, strict=True):
             if items is not None and original is None:
                 items[i] = copy  # a momentum buffer that was not there
-            elif original is not None and copy is not original and (items is not lists[1] or grad_scale is not None):
+            elif (
+                original is not None
+                and copy is not original
+                and (items is not lists[1] or grad_scale is not None)
+            ):
                 original.copy_(copy)
     for items in (*lists[:1], *lists[2:]):
         if items:
