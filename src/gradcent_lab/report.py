@@ -38,7 +38,7 @@ class Section:
     notes: Sequence[str] = ()
     paste: str = ""  # lines for the reader's own script
     pictures: Sequence[Picture] = ()  # the paper's figures, where these runs draw one
-    tables: Sequence[Table] = ()  # of a study that has no pairs
+    tables: Sequence[Table] = ()  # beside that of the pairs
 
     @property
     def name(self) -> str:
