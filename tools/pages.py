@@ -34,6 +34,8 @@ def study() -> str:
 
 def bench() -> str:
     """What a step costs, from the committed run of `gradcent bench`."""
+    if not (RESULTS / "bench" / "bench.json").exists():
+        return ""
     return json.loads((RESULTS / "bench" / "bench.json").read_text())["markdown"]
 
 
