@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def interleaved(
-    steps: dict[str, Callable[[], Any]], rounds: int, seconds: float = 30.0
+    steps: dict[str, Callable[[], Any]], rounds: int, seconds: float = 12.0
 ) -> dict[str, list[float]]:
     """Run all steps in turn, again and again; return each one's times in milliseconds.
 
