@@ -64,7 +64,9 @@ def test_training_changes_path_at_any_step(name):
     model, plain = network(), network()
     options = OPTIMIZERS[name]
     optimizer = getattr(gradcent.optim, name)(model.parameters(), model=model, **options)
-    other = getattr(gradcent.optim, name)(plain.parameters(), model=plain, kernel="reference", fused=True, **options)
+    other = getattr(gradcent.optim, name)(
+        plain.parameters(), model=plain, kernel="reference", fused=True, **options
+    )
     train(plain, other, 9)
     train(model, optimizer, 3)
     between = getattr(gradcent.optim, name)(
@@ -83,7 +85,12 @@ def test_the_fused_step_is_used_and_makes_no_temporaries(monkeypatch):
     calls = []
     monkeypatch.setattr(steps.native, "sgd", lambda *args, **kwargs: calls.append("native"))
     model = network()
-    for flags, expected in (({}, ["native"]), ({"fused": True}, ["native"]), ({"foreach": True}, []), ({"foreach": False}, [])):
+    for flags, expected in (
+        ({}, ["native"]),
+        ({"fused": True}, ["native"]),
+        ({"foreach": True}, []),
+        ({"foreach": False}, []),
+    ):
         calls.clear()
         optimizer = gradcent.optim.SGD(model.parameters(), lr=0.1, momentum=0.0, model=model, **flags)
         train(model, optimizer, 1)

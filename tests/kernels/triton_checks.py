@@ -30,7 +30,15 @@ def check_centralize(dtype):
 
 
 def check_sgd(dtype, decoupled=False):
-    setting = dict(lr=0.1, momentum=0.9, dampening=0.1, nesterov=False, weight_decay=0.1, decoupled=decoupled, maximize=True)
+    setting = dict(
+        lr=0.1,
+        momentum=0.9,
+        dampening=0.1,
+        nesterov=False,
+        weight_decay=0.1,
+        decoupled=decoupled,
+        maximize=True,
+    )
     for at in ("gradient", "update"):
         params, buffers = tensors(dtype), [None] * len(CASES)
         for step in range(2):
@@ -48,10 +56,16 @@ def check_sgdw(dtype):
 
 
 def check_adam(dtype, decoupled=False):
-    setting = dict(lr=0.01, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=decoupled, maximize=False)
+    setting = dict(
+        lr=0.01, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=decoupled, maximize=False
+    )
     for at in ("gradient", "update"):
         params = tensors(dtype)
-        m, v, steps = [torch.zeros_like(p) for p in params], [torch.zeros_like(p) for p in params], [torch.zeros(()) for _ in params]
+        m, v, steps = (
+            [torch.zeros_like(p) for p in params],
+            [torch.zeros_like(p) for p in params],
+            [torch.zeros(()) for _ in params],
+        )
         for step in range(2):
             grads = tensors(dtype, seed=step + 1)
             old = [tuple(wide(t) for t in each) for each in zip(params, m, v, strict=True)]
@@ -87,7 +101,17 @@ def check_scaled(dtype):
     old, zero, scaled = wide(p), torch.zeros(3, 40, dtype=torch.float64), g * 64
     m, v, steps = torch.zeros_like(p), torch.zeros_like(p), [torch.zeros(())]
     for inf in (1.0, 0.0):
-        triton.adam([p], [scaled], [m], [v], steps, [layout], grad_scale=torch.tensor(64.0), found_inf=torch.tensor(inf), **setting)
+        triton.adam(
+            [p],
+            [scaled],
+            [m],
+            [v],
+            steps,
+            [layout],
+            grad_scale=torch.tensor(64.0),
+            found_inf=torch.tensor(inf),
+            **setting,
+        )
         assert steps[0].item() == 1 - inf
         if inf:
             assert torch.equal(wide(p), old)
@@ -127,10 +151,14 @@ def compile_all(capability):
     names = code.step_kernel.arg_names
     scalars = ("sign", "decay", "momentum", "keep", "of_x", "of_m", "blend", "beta2", "rest", "eps")
     signature = dict.fromkeys(names, "constexpr")
-    signature |= dict.fromkeys(("table", "tasks"), "*i64") | dict.fromkeys(("grad_scale", "found_inf"), "*fp32")
+    signature |= dict.fromkeys(("table", "tasks"), "*i64") | dict.fromkeys(
+        ("grad_scale", "found_inf"), "*fp32"
+    )
     signature |= dict.fromkeys(scalars, "fp32")
     done = 0
-    for dtype, op, update in itertools.product((tl.float32, tl.float64, tl.bfloat16), range(5), (False, True)):
+    for dtype, op, update in itertools.product(
+        (tl.float32, tl.float64, tl.bfloat16), range(5), (False, True)
+    ):
         wide_type = tl.float64 if dtype == tl.float64 else tl.float32
         constants = dict(
             T=dtype, ACC=wide_type, OP=op, COUPLED=op > 0, PROJECTED=True, UPDATE=update and op > 0, SCALED=op == 3,
@@ -141,7 +169,9 @@ def compile_all(capability):
             signature={**signature, "rates": "*fp64" if dtype == tl.float64 else "*fp32"},
             constexprs={(names.index(name),): value for name, value in constants.items()},
         )
-        made = compiler.compile(source, target=GPUTarget("cuda", int(capability), 32), options={"enable_fp_fusion": False})
+        made = compiler.compile(
+            source, target=GPUTarget("cuda", int(capability), 32), options={"enable_fp_fusion": False}
+        )
         done += len(made.asm["cubin"]) > 0
     print(done)
 

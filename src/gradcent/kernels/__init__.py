@@ -67,7 +67,9 @@ def centralize_gradients_(
     own = [layout for _, layout in pairs]
     if _may_be_native(gradients, kernel):
         try:
-            native.centralize_(gradients, own, *_as_numbers(weights, decay))
+            replaced = native.centralize_(gradients, own, *_as_numbers(weights, decay))
+            for i, result in replaced.items():
+                weights[i].grad = result
             return
         except native.Unsupported as problem:
             _refuse_if_asked(kernel, "native", problem)

@@ -30,7 +30,7 @@ _KEPT = 64
 def available() -> bool:
     """Return whether Triton is installed."""
     try:
-        import triton  # noqa: F401
+        import triton  # type: ignore[import-untyped]  # noqa: F401
     except ImportError:
         return False
     return True
@@ -42,7 +42,10 @@ def reason() -> str:
 
 
 def centralized(
-    tensors: Sequence[Tensor], layouts: Layouts, weights: Sequence[Tensor] | None = None, decay: float | Tensor = 0.0
+    tensors: Sequence[Tensor],
+    layouts: Layouts,
+    weights: Sequence[Tensor] | None = None,
+    decay: float | Tensor = 0.0,
 ) -> list[Tensor]:
     """Return t − mean(t + decay·w) for each tensor; those without a layout are returned as they are."""
     out = list(tensors)
@@ -52,12 +55,25 @@ def centralized(
     own = [tensors[i] for i in chosen]
     shares = own if weights is None else [weights[i] for i in chosen]
     lists = [shares, own, [out[i] for i in chosen]]
-    _launch("CENTRALIZE", lists, [layouts[i] for i in chosen], {"decay": float(decay)}, None, "gradient", True, None, None)
+    _launch(
+        "CENTRALIZE",
+        lists,
+        [layouts[i] for i in chosen],
+        {"decay": float(decay)},
+        None,
+        "gradient",
+        True,
+        None,
+        None,
+    )
     return out
 
 
 def centralize_(
-    tensors: Sequence[Tensor], layouts: Layouts, weights: Sequence[Tensor] | None = None, decay: float | Tensor = 0.0
+    tensors: Sequence[Tensor],
+    layouts: Layouts,
+    weights: Sequence[Tensor] | None = None,
+    decay: float | Tensor = 0.0,
 ) -> None:
     """In place t −= mean(t + decay·w) for each weight vector; tensors without a layout are left alone."""
     chosen = [i for i, layout in enumerate(layouts) if layout is not None]
@@ -85,7 +101,12 @@ def sgd(
             if fresh:  # found_inf is not known here: zeros are as good as no buffer, if not torch's own
                 momentum_buffers[i] = torch.zeros_like(params[i])
         lists.append(momentum_buffers)
-    numbers = {"momentum": momentum, "keep": 1 - dampening, "of_x": float(nesterov), "of_m": momentum if nesterov else 1.0}
+    numbers = {
+        "momentum": momentum,
+        "keep": 1 - dampening,
+        "of_x": float(nesterov),
+        "of_m": momentum if nesterov else 1.0,
+    }
     _launch(
         "MOMENTUM" if momentum else "PLAIN", lists, layouts, {**numbers, **_decay(weight_decay, decoupled, maximize)},
         _rates(params[0], lr, None, None, _shrink(weight_decay, decoupled), len(params)), at, projected, grad_scale,
@@ -105,7 +126,12 @@ def adam(
     counted = _count(params[0], steps, found_inf)
     numbers = {"blend": 1 - beta1, "beta2": beta2, "rest": 1 - beta2, "eps": eps}
     rates = _rates(
-        params[0], lr, 1 - beta1**counted, (1 - beta2**counted).sqrt(), _shrink(weight_decay, decoupled), len(params)
+        params[0],
+        lr,
+        1 - beta1**counted,
+        (1 - beta2**counted).sqrt(),
+        _shrink(weight_decay, decoupled),
+        len(params),
     )
     _launch(
         "ADAM", [params, grads, exp_avgs, exp_avg_sqs], layouts,
@@ -139,32 +165,64 @@ def _shrink(weight_decay: float, decoupled: bool) -> float:
 def _count(like: Tensor, steps: list[Tensor], found_inf: Tensor | None) -> Tensor:
     """Increment the counters and return them as one float64 tensor beside the parameters."""
     torch._foreach_add_(steps, 1)
-    counted = torch.stack([each.reshape(()) for each in steps]).to(like.device, torch.float64, non_blocking=True)
+    counted = torch.stack([each.reshape(()) for each in steps]).to(
+        like.device, torch.float64, non_blocking=True
+    )
     if found_inf is not None:  # the kernel leaves everything alone then, and the step does not count
         torch._foreach_sub_(steps, [found_inf.to(steps[0].device).reshape(())] * len(steps))
     return counted
 
 
 def _rates(
-    like: Tensor, lr: float | Tensor, divisor: Tensor | None, correction: Tensor | None, shrink: float, count: int
+    like: Tensor,
+    lr: float | Tensor,
+    divisor: Tensor | None,
+    correction: Tensor | None,
+    shrink: float,
+    count: int,
 ) -> Tensor:
     """Per tensor: the rate, 1/sqrt(1 − β₂ᵗ), and lr·λ of decoupled decay."""
     one = torch.ones(count, dtype=torch.float64, device=like.device)
     rate = one * lr
-    columns = [rate if divisor is None else rate / divisor, one if correction is None else 1 / correction, rate * shrink]
-    return torch.stack(columns, dim=1).to(torch.float64 if like.dtype == torch.float64 else torch.float32).contiguous()
+    columns = [
+        rate if divisor is None else rate / divisor,
+        one if correction is None else 1 / correction,
+        rate * shrink,
+    ]
+    return (
+        torch.stack(columns, dim=1)
+        .to(torch.float64 if like.dtype == torch.float64 else torch.float32)
+        .contiguous()
+    )
 
 
 def _check(*lists: Sequence[Tensor | None]) -> None:
     for i, operands in enumerate(zip(*lists, strict=True)):
         each = [t for t in operands if t is not None]
         guide = each[0]
-        plain = all(type(t).__torch_dispatch__ is Tensor.__torch_dispatch__ and t.layout is torch.strided for t in each)
+        plain = all(
+            type(t).__torch_dispatch__ is Tensor.__torch_dispatch__ and t.layout is torch.strided
+            for t in each
+        )
         on_device = all(t.is_cuda for t in each) or os.environ.get("TRITON_INTERPRET") == "1"
         floats = guide.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-        same = all(t.dtype == guide.dtype and t.shape == guide.shape and t.device == guide.device for t in each)
+        same = all(
+            t.dtype == guide.dtype and t.shape == guide.shape and t.device == guide.device for t in each
+        )
         if not (plain and on_device and floats and same):
             raise Unsupported(f"tensor {i}: not dense CUDA tensors of one floating type and shape")
+
+
+def _dense(tensor: Tensor) -> bool:
+    """Whether the elements fill their memory without gaps or overlaps, in whatever order."""
+    expected = 1
+    for stride, size in sorted(
+        (tensor.stride(d), tensor.shape[d]) for d in range(tensor.dim()) if tensor.shape[d] > 1
+    ):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
 
 
 def _arranged(operands: Sequence[Tensor], layout: Layout | None, index: int) -> Layout:
@@ -172,20 +230,30 @@ def _arranged(operands: Sequence[Tensor], layout: Layout | None, index: int) -> 
     guide = operands[0]
     if all(t.is_contiguous() for t in operands):
         return layout or Layout(1, 1, -(-guide.numel() // STRETCH), STRETCH)
-    dense = guide.numel() == 0 or torch._prims_common.is_non_overlapping_and_dense(guide)
+    dense = guide.numel() == 0 or _dense(guide)
     rows = layout is None or (
-        layout.batch == layout.outer == 1 and layout.vectors == guide.shape[0] and guide.stride(0) == layout.inner
+        layout.batch == layout.outer == 1
+        and layout.vectors == guide.shape[0]
+        and guide.stride(0) == layout.inner
     )
     if not dense or not rows or any(t.stride() != guide.stride() for t in operands):
         raise Unsupported(f"tensor {index}: dims in an order that the Triton kernels do not follow")
     return layout or Layout(1, 1, -(-guide.numel() // STRETCH), STRETCH)
 
 
-def _tables_for(lists: list[list[Tensor]], layouts: Layouts, first: Sequence[bool]) -> tuple[Tensor, Tensor, int]:
+def _tables_for(
+    lists: list[list[Tensor]], layouts: Layouts, first: Sequence[bool]
+) -> tuple[Tensor, Tensor, int]:
     from . import triton_kernels as code
 
-    key = (tuple(t.data_ptr() for items in lists for t in items), tuple(layouts), tuple(first))
-    key += (tuple(t.stride() for items in lists for t in items), lists[0][0].device)
+    every = [t for items in lists for t in items]
+    key = (
+        tuple(t.data_ptr() for t in every),
+        tuple(t.stride() for t in every),
+        tuple(layouts),
+        tuple(first),
+        every[0].device,
+    )
     if key in _tables:
         _tables.move_to_end(key)
         return _tables[key]
@@ -233,16 +301,34 @@ def _launch(
         )
         if programs:
             own_rates = rates if len(own) == len(layouts) else rates[torch.tensor(own, device=device)]
-            _call(code, op, dtype, table, own_rates, tasks, programs, numbers, at, projected, grad_scale, found_inf)
+            _call(
+                code,
+                op,
+                dtype,
+                table,
+                own_rates,
+                tasks,
+                programs,
+                numbers,
+                at,
+                projected,
+                grad_scale,
+                found_inf,
+            )
 
 
 def _call(
     code: Any, op: str, dtype: torch.dtype, table: Tensor, rates: Tensor, tasks: Tensor, programs: int,
     numbers: dict[str, float], at: At, projected: bool, grad_scale: Tensor | None, found_inf: Tensor | None,
 ) -> None:  # fmt: skip
-    import triton.language as tl
+    import triton.language as tl  # type: ignore[import-untyped]
 
-    types = {torch.float32: tl.float32, torch.float64: tl.float64, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+    types = {
+        torch.float32: tl.float32,
+        torch.float64: tl.float64,
+        torch.bfloat16: tl.bfloat16,
+        torch.float16: tl.float16,
+    }
     scaled = grad_scale is not None or found_inf is not None
     one = torch.ones((), device=table.device)
     names = ("sign", "decay", "momentum", "keep", "of_x", "of_m", "blend", "beta2", "rest", "eps")

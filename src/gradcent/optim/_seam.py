@@ -59,7 +59,7 @@ def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[
         or not all(map(operator.is_, found[1], parameters))
     ):
         layouts = attachment.layouts(parameters)
-        shapes = tuple(layout and layout.shape for layout in layouts)
+        shapes = tuple(None if layout is None else layout.shape for layout in layouts)
         found = known[at] = (attachment.plan, list(parameters), layouts, shapes)
     _stepping.layouts = found[2]
     _stepping.value = (found[3], attachment.options.at, coupled, attachment.options.kernel)
