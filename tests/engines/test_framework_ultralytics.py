@@ -49,6 +49,8 @@ def test_training_keeps_the_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         epochs=2,
         imgsz=32,
         batch=4,
+        nbs=4,
+        warmup_epochs=0,
         workers=0,
         device="cpu",
         plots=False,
