@@ -161,16 +161,17 @@ class Attachment:
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
     """Whether all gradients are finite, decided over all workers so that they agree."""
-    bad = any(not bool(torch.isfinite(_local(tensor)).all()) for tensor in tensors)
+    bad = any(not bool(torch.isfinite(local(tensor)).all()) for tensor in tensors)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        device = _local(tensors[0]).device if tensors else torch.device("cpu")
+        device = local(tensors[0]).device if tensors else torch.device("cpu")
         flag = torch.tensor(float(bad), device=device)
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         bad = bool(flag)
     return not bad
 
 
-def _local(tensor: Tensor) -> Tensor:
+def local(tensor: Tensor) -> Tensor:
+    """Return the dense values that are here: of a sparse tensor its values, of a sharded one its shard."""
     if tensor.is_sparse:
         return tensor._values() if not tensor.is_coalesced() else tensor.values()
     to_local = getattr(tensor, "to_local", None)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from . import sharded
-from .attachment import Attachment, all_finite
+from .attachment import Attachment, all_finite, local
 from .layout import Layout
 
 
@@ -91,16 +91,22 @@ class StepHooks:
             parameters = [
                 each for each in group["params"] if each.grad is not None and not each.grad.is_sparse
             ]
-            sign = -1.0 if group.get("maximize") else 1.0
+            if group.get("maximize"):
+                decay = -decay
+            # a GradScaler's, before a step that unscales by itself
+            scale = getattr(optimizer, "grad_scale", None)
             sharded.centralize_gradients_(
                 parameters,
                 self.attachment.layouts(parameters),
-                decay=sign * decay,
+                decay=decay if scale is None else decay * scale,
                 kernel=self.attachment.options.kernel,
             )
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """Look for nan and inf; raise, or hide all gradients so that the step passes over them."""
+        found = getattr(optimizer, "found_inf", None)
+        if found is not None and bool(found):
+            return  # a GradScaler saw it too, and has this step change nothing
         trained = [
             each for group in optimizer.param_groups for each in group["params"] if each.grad is not None
         ]
@@ -110,7 +116,7 @@ class StepHooks:
             names = [
                 entry.name
                 for parameter, entry in self.attachment.plan.named()
-                if parameter.grad is not None and not bool(torch.isfinite(parameter.grad).all())
+                if parameter.grad is not None and not bool(torch.isfinite(local(parameter.grad)).all())
             ]
             where = ", ".join(names[:3]) or "another worker"
             raise FloatingPointError(

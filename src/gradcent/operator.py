@@ -35,8 +35,10 @@ def centralize(
     vectors, dims = _vectors(tensor, layout)
     dtype = vectors.dtype
     vectors = vectors.to(_HALF.get(dtype, dtype))
-    shift = 0.0 if weight is None else decay * _mean(*_vectors(weight.detach(), layout))
+    shift = 0.0 if weight is None else decay * _mean(*_vectors(weight, layout))
     rest = vectors - (_mean(vectors, dims) + shift)
+    if not dims:  # vectors of one element: nothing is left over, and sum(()) would sum everything
+        return _like(rest.to(dtype), tensor)
     # The first mean carries rounding; what it leaves is removed by a second one. A row that is
     # constant then comes out exactly 0, where a residue of 1e-7 would be a full step under Adam.
     again = rest.sum(dims, keepdim=True) / layout.length + shift
@@ -49,7 +51,8 @@ def centralize_(
     tensor: Tensor, layout: Layout, *, weight: Tensor | None = None, decay: float | Tensor = 0.0
 ) -> Tensor:
     """Centralize ``tensor`` in place and return it; see :func:`centralize`."""
-    return tensor.copy_(centralize(tensor, layout, weight=weight, decay=decay))
+    fixed = None if weight is None else weight.detach()  # a stored gradient does not depend on the weight
+    return tensor.copy_(centralize(tensor, layout, weight=fixed, decay=decay))
 
 
 def vector_means(tensor: Tensor, layout: Layout) -> Tensor:

@@ -199,7 +199,8 @@ class _Planner:
             raise TypeError(
                 f"a plan is made from an nn.Module (or a list of them), got {type(model).__name__}"
             )
-        self.layers, self.overrides, self.matched = layers, overrides, set[str | type]()
+        self.layers, self.overrides, self.models = layers, overrides, models
+        self.matched, self.hidden = set[str | type](), set[str | type]()
         self.uses: dict[Tensor, list[_Use]] = {}
         for index, each in enumerate(models):
             for parameter, use in _uses(each, f"{index}." if len(models) > 1 else ""):
@@ -229,17 +230,19 @@ class _Planner:
         return _settle(entry, parameter)
 
     def overridden(self, uses: list[_Use], shape: tuple[int, ...]) -> tuple[str | type, Override] | None:
-        for key, value in self.overrides.items():
-            for use in uses:
-                if isinstance(key, str):
-                    hit = fnmatch.fnmatchcase(use.name, key)
-                else:
-                    # A type speaks for the weights of its modules, not for their biases.
-                    hit = isinstance(use.owner, key) and len(shape) >= 2
-                if hit:
-                    self.matched.add(key)
-                    return key, value
-        return None
+        hits = [key for key in self.overrides if any(self.speaks(key, use, shape) for use in uses)]
+        self.hidden.update(hits[1:])  # the first that matches decides
+        if not hits:
+            return None
+        self.matched.add(hits[0])
+        return hits[0], self.overrides[hits[0]]
+
+    @staticmethod
+    def speaks(key: str | type, use: _Use, shape: tuple[int, ...]) -> bool:
+        if isinstance(key, str):
+            return fnmatch.fnmatchcase(use.name, key)
+        # A type speaks for the weights of its modules, not for their biases.
+        return isinstance(use.owner, key) and len(shape) >= 2
 
     def apply(self, key: str | type, value: Override, shape: tuple[int, ...], use: _Use) -> dict[str, Any]:
         label = repr(key) if isinstance(key, str) else key.__name__
@@ -271,8 +274,13 @@ class _Planner:
         return answer
 
     def unmatched(self, key: str | type) -> str:
+        if key in self.hidden:
+            label = repr(key) if isinstance(key, str) else key.__name__
+            return f"override {label} is never used: an earlier one matches all its parameters; put it first"
         if not isinstance(key, str):
-            return f"override for module type {key.__name__} matches nothing: the model has no such module"
+            there = any(isinstance(module, key) for model in self.models for module in model.modules())
+            why = "has no weights of its own: name its parts" if there else "is not in the model"
+            return f"override for module type {key.__name__} matches nothing: it {why}"
         names = [use.name for uses in self.uses.values() for use in uses]
         close = difflib.get_close_matches(key, names, n=3, cutoff=0.3) or names[:3]
         return f"override pattern {key!r} matches no parameter; names look like {', '.join(close)}"
@@ -285,11 +293,16 @@ def _uses(model: nn.Module, prefix: str) -> Iterator[tuple[Tensor, _Use]]:
         if nn.utils.parametrize.is_parametrized(module):
             lists: Any = module.parametrizations
             owners.update({id(each): (module, name) for name, each in lists.items()})
+    wrappers = {
+        f"{path}.module" if path else "module"
+        for path, module in model.named_modules(prefix=prefix.rstrip("."))
+        if type(module).__name__ in ("DataParallel", "DistributedDataParallel")
+    }
     for path, module in model.named_modules(prefix=prefix.rstrip("."), remove_duplicate=False):
         for local, parameter in module._parameters.items():
             if parameter is None:
                 continue
-            name = _plain_name(f"{path}.{local}" if path else local)
+            name = _plain_name(f"{path}.{local}" if path else local, wrappers)
             if id(module) in owners:
                 owner, weight = owners[id(module)]
                 siblings = [p for p in module._parameters.values() if p is not None]
@@ -321,9 +334,12 @@ def _kind(module: nn.Module) -> str:
     return type(module).__name__
 
 
-def _plain_name(name: str) -> str:
+def _plain_name(name: str, wrappers: set[str]) -> str:
     """Drop what torch.compile and DDP put into names, so that patterns keep matching."""
-    return ".".join(part for part in name.split(".") if part != "_orig_mod").removeprefix("module.")
+    for path in sorted(wrappers, key=len, reverse=True):
+        if name.startswith(f"{path}."):
+            name = f"{path.removesuffix('module')}{name.removeprefix(f'{path}.')}"
+    return ".".join(part for part in name.split(".") if part != "_orig_mod")
 
 
 def _agree(answers: list[Layout | str], uses: list[_Use]) -> dict[str, Any]:

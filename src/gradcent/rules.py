@@ -35,7 +35,7 @@ def register(
     """Teach gradcent a module type of your own.
 
     ``rule`` is the name of a layout ("rows", "columns", "stacked_rows", "stacked_columns") for every
-    parameter of the module with two dims or more, or a function ``(module, name, shape) -> Layout | str``
+    parameter of the module with dims enough for it, or a function ``(module, name, shape) -> Layout | str``
     in which a string is the reason for leaving the parameter alone. ``kind`` is what
     ``layers="conv"|"linear"`` counts it as.
     """
@@ -88,8 +88,13 @@ def named_rule(name: str) -> Rule:
         raise ValueError(f"no layout is called {name!r}; choose one of {', '.join(LAYOUTS)}")
 
     def rule(module: nn.Module, parameter: str, shape: tuple[int, ...]) -> Answer:
-        if len(shape) < 2:
-            return "bias" if "bias" in parameter else "a single vector, not a list of weight vectors"
+        if len(shape) < _DIMS[name]:
+            kind = (
+                "a single vector, not a list of weight vectors"
+                if len(shape) < 2
+                else f"too few dims for {name}"
+            )
+            return "bias" if "bias" in parameter else kind
         return layout_named(name, shape)
 
     return rule

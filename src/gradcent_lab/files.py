@@ -24,13 +24,18 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         os.replace(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if _disk_full(error):
-            raise UserError(
-                f"no space left to write {path}: free some and run again, finished runs and epochs are kept"
-            ) from error
+        if disk_full(error):
+            raise no_space(path) from error
         if isinstance(error, PermissionError):
             raise UserError(f"may not write {path}: choose another folder with --out") from error
         raise
+
+
+def no_space(path: Path) -> UserError:
+    """Return the error for a full disk."""
+    return UserError(
+        f"no space left to write {path}: free some and run again, finished runs and epochs are kept"
+    )
 
 
 def write_json(path: Path, document: Any) -> None:
@@ -76,7 +81,8 @@ def _write(stream: BinaryIO, text: str) -> None:
     stream.write(text.encode())
 
 
-def _disk_full(error: BaseException) -> bool:
+def disk_full(error: BaseException) -> bool:
+    """Whether a write failed for want of space."""
     full = (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, OSError) and error.errno in full:
         return True

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gradcent_lab.files import disk_full, no_space
+
 HEARTBEAT = 10.0  # seconds between touches
 STALE = 90.0  # seconds without a touch after which a holder on another machine counts as dead
 
@@ -46,8 +48,10 @@ class Lock:
         """Give the run up, so that the next one may take it at once."""
         self._stop.set()
         self._thread.join()
-        with contextlib.suppress(FileNotFoundError):  # the folder went with a finished or discarded run
+        try:
             _replace(self.path, {"released": True})
+        except OSError:  # no room even for that; nobody can have counted on a lock that was alive till now
+            self.path.unlink(missing_ok=True)
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT):
@@ -58,11 +62,16 @@ class Lock:
 def acquire(folder: Path) -> Lock | None:
     """Take the lock of `folder`, or return None if a living process holds it."""
     newest = _newest(folder)
-    if newest is not None and not _is_free(newest):
-        return None
     number = 0 if newest is None else int(newest.suffix[1:]) + 1
     path = folder / f"lock.{number:04d}"
-    return Lock(path) if _create(path, _me()) else None
+    try:
+        if newest is not None and not _is_free(newest):
+            return None
+        return Lock(path) if _create(path, _me()) else None
+    except OSError as error:
+        if disk_full(error):
+            raise no_space(path) from error
+        raise
 
 
 @contextlib.contextmanager
@@ -119,8 +128,10 @@ def _create(path: Path, document: dict[str, Any]) -> bool:
         return True
     except FileExistsError:
         return False
-    except OSError:  # no hard links here
-        try:
+    except OSError as error:
+        if disk_full(error):
+            raise
+        try:  # no hard links here
             with open(path, "x") as stream:
                 stream.write(text)
             return True
@@ -131,11 +142,14 @@ def _create(path: Path, document: dict[str, Any]) -> bool:
 
 
 def _replace(path: Path, document: dict[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
-    if not path.exists():
+    if not path.exists():  # the folder went with a finished or discarded run
         return
-    temporary.write_text(json.dumps(document))
-    os.replace(temporary, path)
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        temporary.write_text(json.dumps(document))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _now(folder: Path) -> float:

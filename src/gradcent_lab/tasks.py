@@ -62,7 +62,8 @@ def run_task(task: Task, root: Path, options: Options, progress: Any) -> RunReco
             return None
         except UserError as error:
             if first:
-                write_json(path / "failed.json", {"error": str(error), "kind": type(error).__name__})
+                with contextlib.suppress(UserError):  # the disk may be full, which is what `error` says
+                    write_json(path / "failed.json", {"error": str(error), "kind": type(error).__name__})
             raise
         spread("written")
         return store.load_run(path)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+
 import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
@@ -69,3 +72,54 @@ def experiment() -> Experiment:
         epochs=4,
         batch_size=16,
     )
+
+
+def slow_experiment() -> Experiment:
+    return replace(experiment(), observe=slowly)
+
+
+def main() -> None:
+    """`python toy.py ROOT [fsdp] [stop]`: both arms of one seed, in one process or as a launch of several."""
+    import os
+    import sys
+
+    from gradcent_lab.config import OFF, ON
+    from gradcent_lab.runtime import Options
+    from gradcent_lab.study import run_pairs
+    from gradcent_lab.tasks import Silent
+
+    class Stop(Silent):
+        def epoch_done(self, config, metrics):
+            if "stop" in sys.argv and metrics["epoch"] == 2 and config.arm.on:
+                os._exit(9)
+
+    options = Options(checkpoint_seconds=0.0)
+    if "fsdp" in sys.argv:
+        pretend_gpus()
+    made = experiment() if "dropout" in sys.argv else replace(experiment(), model=plain_network)
+    if "slow" in sys.argv:
+        made = replace(made, observe=slowly)
+    run_pairs(made, [OFF, ON], [0], sys.argv[1], options=options, progress=Stop())
+
+
+def slowly(model: nn.Module) -> dict[str, float]:
+    """A step that takes its time, so that a kill falls into the middle of a run."""
+    time.sleep(0.02)
+    return {"norm": float(model[0].weight.grad.norm())}
+
+
+def pretend_gpus() -> None:
+    """Accelerate offers FSDP for GPUs only; let it take gloo on the CPU for them."""
+    from accelerate import PartialState
+    from accelerate.utils import DistributedType
+
+    import gradcent_lab.runtime
+    import gradcent_lab.tasks
+
+    PartialState(cpu=True)
+    PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
+    gradcent_lab.runtime.on_cpu = gradcent_lab.tasks.on_cpu = lambda options: False
+
+
+if __name__ == "__main__":
+    main()

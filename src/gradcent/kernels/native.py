@@ -36,7 +36,7 @@ class Unsupported(TypeError):
 
 
 if _native is not None:
-    Unsupported = _native.Unsupported  # type: ignore[misc]  # noqa: F811
+    Unsupported = _native.Unsupported  # type: ignore[misc]
 
 
 def available() -> bool:
@@ -98,11 +98,15 @@ def sgd(
     weight_decay: float,
     decoupled: bool,
     maximize: bool,
+    projected: bool = True,
     at: At = "gradient",
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    """One step of SGD, or SGDW if `decoupled`; missing momentum buffers are made and put into the list."""
+    """One step of SGD, or SGDW if `decoupled`; missing momentum buffers are made and put into the list.
+
+    `projected` says whether coupled decay is centralized too: P(g + λw), or Pg + λw.
+    """
     if found_inf is not None and float(found_inf):
         # torch's step stores whatever is in the list; an empty buffer would be taken for momentum.
         return
@@ -112,7 +116,7 @@ def sgd(
         _kernels().sgd,
         [params, grads, momentum_buffers or None],
         layouts,
-        (float(lr), float(momentum), dampening, nesterov, weight_decay, decoupled, maximize),
+        (float(lr), float(momentum), dampening, nesterov, weight_decay, decoupled, projected, maximize),
         at,
         grad_scale,
     )
@@ -133,6 +137,7 @@ def adam(
     weight_decay: float,
     decoupled: bool,
     maximize: bool,
+    projected: bool = True,
     at: At = "gradient",
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
@@ -144,7 +149,7 @@ def adam(
         _kernels().adam,
         [params, grads, exp_avgs, exp_avg_sqs, steps],
         layouts,
-        (float(lr), float(beta1), float(beta2), eps, weight_decay, decoupled, maximize),
+        (float(lr), float(beta1), float(beta2), eps, weight_decay, decoupled, projected, maximize),
         at,
         grad_scale,
     )
@@ -163,6 +168,7 @@ def adagrad(
     weight_decay: float,
     decoupled: bool,
     maximize: bool,
+    projected: bool = True,
     at: At = "gradient",
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
@@ -174,10 +180,17 @@ def adagrad(
         _kernels().adagrad,
         [params, grads, state_sums, steps],
         layouts,
-        (float(lr), lr_decay, eps, weight_decay, decoupled, maximize),
+        (float(lr), lr_decay, eps, weight_decay, decoupled, projected, maximize),
         at,
         grad_scale,
     )
+
+
+def collect(
+    params: list[Tensor], state: Any, keys: tuple[str, ...], required: bool, outputs: tuple[list[Any], ...]
+) -> bool:
+    """Gather parameters with gradients, gradients and states, as torch's `_init_group` does; False: not done."""
+    return _native is not None and bool(_native.collect(params, state, keys, required, outputs))
 
 
 def _kernels() -> Any:

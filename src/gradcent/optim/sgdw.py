@@ -24,10 +24,14 @@ def sgdw(
     """w ← (1 − lr·λ)·w, then the SGD step without decay; nothing happens where a GradScaler saw inf."""
     if not isinstance(weight_decay, (int, float)) or weight_decay != 0:
         kept = 1 - lr * weight_decay
-        if options.get("found_inf") is not None:
-            kept = torch.where(options["found_inf"] > 0, 1.0, kept)
+        found = options.get("found_inf")
         for parameter in params:
-            parameter.mul_(kept)
+            if found is None:
+                parameter.mul_(kept)
+            else:
+                wide = torch.float64 if parameter.dtype is torch.float64 else torch.float32
+                factor = torch.as_tensor(kept, dtype=wide, device=found.device)
+                parameter.mul_(torch.where(found.reshape(()) > 0, torch.ones_like(factor), factor))
     sgd(params, grads, momentum_buffer_list, weight_decay=0.0, lr=lr, **options)
 
 

@@ -43,6 +43,7 @@ typedef struct {
     int update;    /* centralize the change of the weight instead of the gradient */
     int nesterov;
     int coupled;   /* x = sign * g + decay * w, otherwise x = sign * g */
+    int projected; /* the mean is that of x, decay included; otherwise that of sign * g */
     double decay;  /* coupled decay */
     double shrink; /* decoupled decay: lr * decay */
     double sign;   /* -1 to maximize */

@@ -91,7 +91,8 @@ static PyObject *run(job_t *job, operands_t *operands, double lr, double lr_deca
     return left_out;
 }
 
-static void set_decay(rule_t *rule, double lr, double weight_decay, int decoupled) {
+static void set_decay(rule_t *rule, double lr, double weight_decay, int decoupled, int projected) {
+    rule->projected = projected && weight_decay != 0 && !decoupled;
     rule->coupled = weight_decay != 0 && !decoupled;
     rule->decay = rule->coupled ? weight_decay : 0;
     rule->shrink = decoupled ? lr * weight_decay : 0;
@@ -107,7 +108,7 @@ static PyObject *centralize(PyObject *self, PyObject *args) {
                           &operands.layouts, &decay, &threads))
         return NULL;
     if (decay == 0) operands.list[PARAM] = NULL;
-    set_decay(&job.rule, 0, operands.list[PARAM] && operands.list[PARAM] != Py_None ? decay : 0, 0);
+    set_decay(&job.rule, 0, operands.list[PARAM] && operands.list[PARAM] != Py_None ? decay : 0, 0, 1);
     return run(&job, &operands, 0, 0, NULL, threads);
 }
 
@@ -116,15 +117,15 @@ static PyObject *sgd(PyObject *self, PyObject *args) {
     operands_t operands = {{NULL}, NULL, STATE};
     job_t job = {.rule = {.op = SGD}};
     double lr, dampening, weight_decay;
-    int decoupled, maximize, threads;
-    if (!PyArg_ParseTuple(args, "OOOOdddpdpppdi", &operands.list[PARAM], &operands.list[GRAD], &operands.list[STATE],
+    int decoupled, projected, maximize, threads;
+    if (!PyArg_ParseTuple(args, "OOOOdddpdppppdi", &operands.list[PARAM], &operands.list[GRAD], &operands.list[STATE],
                           &operands.layouts, &lr, &job.rule.momentum, &dampening, &job.rule.nesterov, &weight_decay,
-                          &decoupled, &maximize, &job.rule.update, &job.rule.unscale, &threads))
+                          &decoupled, &projected, &maximize, &job.rule.update, &job.rule.unscale, &threads))
         return NULL;
     if (job.rule.momentum == 0) operands.list[STATE] = NULL, operands.allocate = -1;
     job.rule.sign = maximize ? -1 : 1;
     job.rule.keep = 1 - dampening;
-    set_decay(&job.rule, lr, weight_decay, decoupled);
+    set_decay(&job.rule, lr, weight_decay, decoupled, projected);
     return run(&job, &operands, lr, 0, NULL, threads);
 }
 
@@ -134,14 +135,14 @@ static PyObject *adam(PyObject *self, PyObject *args) {
     job_t job = {.rule = {.op = ADAM}};
     PyObject *steps;
     double lr, weight_decay;
-    int decoupled, maximize, threads;
-    if (!PyArg_ParseTuple(args, "OOOOO!Odddddpppdi", &operands.list[PARAM], &operands.list[GRAD],
+    int decoupled, projected, maximize, threads;
+    if (!PyArg_ParseTuple(args, "OOOOO!Odddddppppdi", &operands.list[PARAM], &operands.list[GRAD],
                           &operands.list[STATE], &operands.list[STATE2], &PyList_Type, &steps, &operands.layouts, &lr,
-                          &job.rule.beta1, &job.rule.beta2, &job.rule.eps, &weight_decay, &decoupled, &maximize,
+                          &job.rule.beta1, &job.rule.beta2, &job.rule.eps, &weight_decay, &decoupled, &projected, &maximize,
                           &job.rule.update, &job.rule.unscale, &threads))
         return NULL;
     job.rule.sign = maximize ? -1 : 1;
-    set_decay(&job.rule, lr, weight_decay, decoupled);
+    set_decay(&job.rule, lr, weight_decay, decoupled, projected);
     return run(&job, &operands, lr, 0, steps, threads);
 }
 
@@ -151,13 +152,13 @@ static PyObject *adagrad(PyObject *self, PyObject *args) {
     job_t job = {.rule = {.op = ADAGRAD}};
     PyObject *steps;
     double lr, lr_decay, weight_decay;
-    int decoupled, maximize, threads;
-    if (!PyArg_ParseTuple(args, "OOOO!Oddddpppdi", &operands.list[PARAM], &operands.list[GRAD], &operands.list[STATE],
+    int decoupled, projected, maximize, threads;
+    if (!PyArg_ParseTuple(args, "OOOO!Oddddppppdi", &operands.list[PARAM], &operands.list[GRAD], &operands.list[STATE],
                           &PyList_Type, &steps, &operands.layouts, &lr, &lr_decay, &job.rule.eps, &weight_decay,
-                          &decoupled, &maximize, &job.rule.update, &job.rule.unscale, &threads))
+                          &decoupled, &projected, &maximize, &job.rule.update, &job.rule.unscale, &threads))
         return NULL;
     job.rule.sign = maximize ? -1 : 1;
-    set_decay(&job.rule, lr, weight_decay, decoupled);
+    set_decay(&job.rule, lr, weight_decay, decoupled, projected);
     return run(&job, &operands, lr, lr_decay, steps, threads);
 }
 
@@ -191,6 +192,8 @@ static PyMethodDef methods[] = {
     {"sgd", sgd, METH_VARARGS, "One step of SGD for a whole list -> indices left out"},
     {"adam", adam, METH_VARARGS, "One step of Adam or AdamW for a whole list -> indices left out"},
     {"adagrad", adagrad, METH_VARARGS, "One step of Adagrad for a whole list -> indices left out"},
+    {"collect", gradcent_collect, METH_VARARGS,
+     "collect(parameters, states, keys, required, outputs) -> whether everything was there"},
     {"setup", setup, METH_VARARGS, "Hand over what belongs to torch: types, DLPack's table, OpenMP's entry points"},
     {"instruction_set", instruction_set, METH_VARARGS, "Name the instruction set in use, or choose one"},
     {NULL, NULL, 0, NULL},

@@ -33,8 +33,8 @@ static NAME(numbers) NAME(numbers_of)(const rule_t *rule, const tensor_t *t) {
 }
 
 /* STEP: x = P(sign g + decay w), then the optimizer's rule, then the weight.
- * OBSERVE and SETTLE are the two halves of centralizing the update: the first brings the memory up to
- * date and puts the change of the weight into d; the second finds the change again and applies P to it. */
+ * OBSERVE and SETTLE are the two halves of centralizing the update: the first finds the change of the
+ * weight and touches nothing; the second finds it again, from the same numbers, and applies P to it. */
 enum { NAME(STEP), NAME(OBSERVE), NAME(SETTLE) };
 enum { NAME(PLAIN), NAME(MOMENTUM), NAME(ADAM_RULE), NAME(ADAGRAD_RULE) };
 
@@ -52,17 +52,17 @@ ALWAYS void NAME(loop)(const int mode, const int kind, const int coupled, const 
         if (kind == NAME(PLAIN)) {
             d = k.rate * x;
         } else if (kind == NAME(MOMENTUM)) {
-            if (mode != NAME(SETTLE)) m[i] = k.momentum * m[i] + k.keep * x;
-            d = k.rate * (k.of_x * x + k.of_m * m[i]);
+            const R first = k.momentum * m[i] + k.keep * x;
+            if (mode != NAME(OBSERVE)) m[i] = first;
+            d = k.rate * (k.of_x * x + k.of_m * first);
         } else if (kind == NAME(ADAM_RULE)) {
-            if (mode != NAME(SETTLE)) {
-                m[i] = m[i] + k.blend * (x - m[i]);
-                v[i] = k.beta2 * v[i] + k.rest * x * x;
-            }
-            d = k.rate * m[i] / (ROOT(v[i]) * k.unbias + k.eps);
+            const R first = m[i] + k.blend * (x - m[i]), second = k.beta2 * v[i] + k.rest * x * x;
+            if (mode != NAME(OBSERVE)) m[i] = first, v[i] = second;
+            d = k.rate * first / (ROOT(second) * k.unbias + k.eps);
         } else {
-            if (mode != NAME(SETTLE)) m[i] = m[i] + x * x;
-            d = k.rate * x / (ROOT(m[i]) + k.eps);
+            const R sum = m[i] + x * x;
+            if (mode != NAME(OBSERVE)) m[i] = sum;
+            d = k.rate * x / (ROOT(sum) + k.eps);
         }
         d = d - k.shrink * old;
         if (mode == NAME(SETTLE)) d = (d - a) - b;

@@ -43,14 +43,10 @@ static void NAME(apply)(const rule_t *rule, const tensor_t *t, const NAME(number
     r.w = NAME(load)(t, PARAM, at, n, buffer[PARAM]);
     r.m = NAME(load)(t, STATE, at, n, buffer[STATE]);
     r.v = NAME(load)(t, STATE2, at, n, buffer[STATE2]);
-    if (rule->update && t->centred) {
-        NAME(settle)(rule, k, n, &r);
-    } else {
-        NAME(step)(rule, k, n, &r);
-        NAME(store)(t, STATE, at, n, r.m);
-        NAME(store)(t, STATE2, at, n, r.v);
-    }
+    (rule->update && t->centred ? NAME(settle) : NAME(step))(rule, k, n, &r);
     NAME(store)(t, PARAM, at, n, r.w);
+    NAME(store)(t, STATE, at, n, r.m);
+    NAME(store)(t, STATE2, at, n, r.v);
 }
 
 /* First half of centralizing the update: the change of the weight, into out. */
@@ -62,8 +58,6 @@ static void NAME(foresee)(const rule_t *rule, const tensor_t *t, const NAME(numb
     r.m = NAME(load)(t, STATE, at, n, buffer[STATE]);
     r.v = NAME(load)(t, STATE2, at, n, buffer[STATE2]);
     NAME(observe)(rule, k, n, &r);
-    NAME(store)(t, STATE, at, n, r.m);
-    NAME(store)(t, STATE2, at, n, r.v);
 }
 
 /* ---- vectors in long runs, taken one by one */
@@ -91,7 +85,7 @@ static double NAME(sum_piece)(const job_t *job, const tensor_t *t, const NAME(nu
             NAME(foresee)(rule, t, k, at, n, x);
             total += NAME(sum_run)(careful, n, x, NULL, 1, 0, shift, scale);
         } else {
-            const R *g = NAME(load)(t, GRAD, at, n, x), *w = rule->coupled ? NAME(load)(t, PARAM, at, n, y) : NULL;
+            const R *g = NAME(load)(t, GRAD, at, n, x), *w = rule->projected ? NAME(load)(t, PARAM, at, n, y) : NULL;
             total += NAME(sum_run)(careful, n, g, w, (R)rule->sign, (R)rule->decay, shift, scale);
         }
     }
@@ -103,7 +97,7 @@ static double NAME(shift_of)(const job_t *job, const tensor_t *t, int64_t vector
     if (sizeof(R) < sizeof(double) || job->rule.update) return 0;
     const int64_t at = (vector / t->vectors * t->outer * t->vectors + vector % t->vectors) * t->inner;
     const R x = (R)job->rule.sign * ((const R *)t->data[GRAD])[at];
-    return (double)(job->rule.coupled ? x + (R)job->rule.decay * ((const R *)t->data[PARAM])[at] : x);
+    return (double)(job->rule.projected ? x + (R)job->rule.decay * ((const R *)t->data[PARAM])[at] : x);
 }
 
 static void NAME(mean_of_long)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, const double *partial,
@@ -115,7 +109,7 @@ static void NAME(mean_of_long)(const job_t *job, const tensor_t *t, const NAME(n
         total += partial ? partial[q] : NAME(sum_piece)(job, t, k, vector, q * PIECE, end, CAREFUL, shift, 1);
     }
     double mean = total / (double)length;
-    if (!isfinite(mean) && !job->rule.update) {
+    if (!isfinite(mean)) {
         /* The sum of values near the largest may overflow where the mean does not. */
         mean = NAME(sum_piece)(job, t, k, vector, 0, length, 1, 0, TINY) / (double)length / TINY;
         shift = 0;
@@ -153,10 +147,10 @@ static void NAME(panel_means)(const job_t *job, const tensor_t *t, const NAME(nu
         const int64_t at = start + o * t->vectors * t->inner;
         if (rule->update) {
             NAME(foresee)(rule, t, k, at, n, x);
-            NAME(accumulate_panel)(n, x, NULL, 1, 0, sums, shift, 1);
+            NAME(accumulate_panel)(n, x, NULL, 1, 0, sums, shift, scale);
             continue;
         }
-        const R *g = NAME(load)(t, GRAD, at, n, x), *w = rule->coupled ? NAME(load)(t, PARAM, at, n, y) : NULL;
+        const R *g = NAME(load)(t, GRAD, at, n, x), *w = rule->projected ? NAME(load)(t, PARAM, at, n, y) : NULL;
         if (sizeof(R) == sizeof(double) && o == 0 && scale == 1)
             for (int j = 0; j < n; j++) {
                 const int f = j - j % inner;
@@ -183,7 +177,7 @@ static void NAME(row_means)(const job_t *job, const tensor_t *t, const NAME(numb
         NAME(foresee)(rule, t, k, start, n, x);
     } else {
         g = NAME(load)(t, GRAD, start, n, x);
-        w = rule->coupled ? NAME(load)(t, PARAM, start, n, y) : NULL;
+        w = rule->projected ? NAME(load)(t, PARAM, start, n, y) : NULL;
     }
     for (int q = 0; q < count; q++) {
         const R *row = g + q * inner, *weight = w ? w + q * inner : NULL;
@@ -205,7 +199,7 @@ static void NAME(panel)(const job_t *job, const tensor_t *t, const NAME(numbers)
         NAME(row_means)(job, t, k, start, count, high, low);
     } else {
         NAME(panel_means)(job, t, k, start, count, 1, high, low);
-        int finite = !CAREFUL || job->rule.update;
+        int finite = !CAREFUL;
         for (int j = 0; j < n && !finite; j++) finite = !isfinite((double)high[j]) ? -1 : 0;
         if (finite < 0) NAME(panel_means)(job, t, k, start, count, TINY, high, low);
     }

@@ -1,0 +1,82 @@
+"""Networks: the parameter counts of the design, and options that compose."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import gradcent
+from gradcent_lab import models
+from gradcent_lab.errors import UserError
+
+COUNTS = {
+    "R18": 11_220_132,
+    "R50": 23_705_252,
+    "R101": 42_697_380,
+    "X29": 27_288_996,
+    "V11": 9_277_284,
+    "D121": 7_048_548,
+}
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_parameter_counts(name):
+    with torch.device("meta"):
+        model = models.make({"name": name}, 100)
+        assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 100)
+    assert sum(p.numel() for p in model.parameters()) == COUNTS[name]
+
+
+def test_stems_and_shapes_of_the_cifar_forms():
+    with torch.device("meta"):
+        plain, grouped = models.make({"name": "R18"}, 100), models.make({"name": "X29"}, 100)
+    assert plain.conv1.kernel_size == (3, 3)
+    assert grouped.conv1.kernel_size == (1, 1)
+    assert grouped.layer1[0].conv2.groups == 4
+    assert not any(isinstance(m, nn.MaxPool2d) for m in plain.modules())
+
+
+def test_group_norm_and_weight_standardization_compose():
+    model = models.make({"name": "R8", "width": 8, "norm": "gn", "weight_standardization": True}, 10)
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in model.modules())
+    weight = model.layer1[0].conv1.weight.flatten(1)
+    assert torch.allclose(weight.mean(1), torch.zeros(8), atol=1e-6)
+    assert torch.allclose(weight.var(1, unbiased=False), torch.ones(8), atol=1e-2)
+    model(torch.randn(2, 3, 16, 16)).sum().backward()
+    stored = model.layer1[0].conv1.parametrizations.weight.original
+    assert stored.grad.abs().sum() > 0
+    plan = gradcent.explain(model)
+    assert plan.layout(stored) == gradcent.Layout(1, 1, 8, 72)  # GC reaches the stored weight
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors"])
+def test_pretrained_weights_are_loaded_but_for_the_head(tmp_path, kind):
+    source = models.make({"name": "R8", "width": 8}, 20).half()
+    path = tmp_path / f"w.{kind}"
+    if kind == "pt":
+        torch.save(source.state_dict(), path)
+    else:
+        from safetensors.torch import save_file
+
+        save_file(source.state_dict(), path)
+    model = models.make({"name": "R8", "width": 8, "pretrained": f"w.{kind}"}, 10, tmp_path)
+    assert torch.equal(model.conv1.weight, source.conv1.weight.float())
+    assert model.fc.weight.shape == (10, 32)
+
+
+def test_mistakes_are_named(tmp_path):
+    with pytest.raises(UserError, match="no network is called 'R19'"):
+        models.make({"name": "R19"}, 10)
+    with pytest.raises(UserError, match="has no option 'growth'"):
+        models.make({"name": "R8", "growth": 3}, 10)
+    with pytest.raises(UserError, match="norm 'ln' is not known"):
+        models.make({"name": "R8", "norm": "ln"}, 10)
+    with pytest.raises(UserError, match="there are no weights at"):
+        models.make({"name": "R8", "pretrained": "none.pt"}, 10, tmp_path)
+    (tmp_path / "bad.pt").write_bytes(b"rubbish")
+    with pytest.raises(UserError, match="no plain state dict"):
+        models.make({"name": "R8", "pretrained": "bad.pt"}, 10, tmp_path)
+    torch.save(models.make({"name": "R8", "width": 4}, 10).state_dict(), tmp_path / "other.pt")
+    with pytest.raises(UserError, match="does not fit the network"):
+        models.make({"name": "R8", "width": 8, "pretrained": "other.pt"}, 10, tmp_path)

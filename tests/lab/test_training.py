@@ -1,0 +1,240 @@
+"""One run: against a loop written by hand, and against itself after being killed."""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import toy
+from torch import nn
+
+import gradcent
+from gradcent_lab import seeds, store
+from gradcent_lab.config import OFF, ON, Arm, Numerics
+from gradcent_lab.errors import UserError
+from gradcent_lab.runtime import Options
+from gradcent_lab.study import run_pairs
+from gradcent_lab.tasks import Silent
+from gradcent_lab.training import Diverged
+
+TIMES = {"seconds", "samples_per_second"}
+
+
+def numbers(record):
+    return [{k: v for k, v in line.items() if k not in TIMES} for line in record.curves]
+
+
+@pytest.mark.parametrize("arm", [OFF, ON], ids=lambda arm: arm.name)
+def test_equals_a_loop_written_by_hand(tmp_path, arm):
+    (record,) = run_pairs(toy.experiment(), [arm], [3], tmp_path)
+
+    experiment = toy.experiment()
+    seeds.seed_everything(3, "weights")
+    model = toy.network()
+    optimizer = toy.sgd(model.parameters())
+    if arm.on:
+        gradcent.attach(optimizer, model)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 8, 0.5)
+    seeds.seed_everything(3, "training", 0)
+    lines = []
+    for epoch in range(4):
+        model.train()
+        order = torch.randperm(70, generator=seeds.generator(3, "order", epoch)).tolist()
+        losses, hits, lr = [], 0, optimizer.param_groups[0]["lr"]
+        for step in range(4):
+            samples = []
+            for index in order[16 * step : 16 * step + 16]:
+                with seeds.seeded(3, "sample", epoch, index):
+                    samples.append(experiment.train_data[index])
+            x, y = torch.stack([s[0] for s in samples]), torch.stack([s[1] for s in samples])
+            output = model(x)
+            loss = nn.functional.cross_entropy(output, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+            losses.append(float(loss.detach()))
+            hits += int((output.argmax(1) == y).sum())
+        model.eval()
+        x, y = experiment.eval_data.tensors
+        with torch.no_grad():
+            output = model(x)
+        lines.append(
+            {
+                "epoch": epoch + 1,
+                "train_loss": sum(losses) / 4,
+                "train_metric": 100 * hits / 64,
+                "eval_loss": float(nn.functional.cross_entropy(output, y)),
+                "eval_metric": 100 * float((output.argmax(1) == y).float().mean()),
+                "lr": lr,
+            }
+        )
+    for line, expected in zip(numbers(record), lines, strict=True):
+        assert line == pytest.approx(expected, rel=1e-6)
+    best = max(line["eval_metric"] for line in lines)
+    assert record.best == pytest.approx(best)
+    assert record.last == pytest.approx(lines[-1]["eval_metric"])
+
+
+def test_same_seed_same_bits_and_arms_share_the_start(tmp_path):
+    one = run_pairs(toy.experiment(), [OFF, ON], [0, 1], tmp_path / "a")
+    two = run_pairs(toy.experiment(), [OFF, ON], [0, 1], tmp_path / "b")
+    assert [numbers(r) for r in one] == [numbers(r) for r in two]
+    by_seed = {seed: {r.initial_weights for r in one if r.seed == seed} for seed in (0, 1)}
+    assert all(len(hashes) == 1 for hashes in by_seed.values())
+    assert by_seed[0] != by_seed[1]
+    assert numbers(one[0]) != numbers(one[1])  # and centralization does something
+
+
+def test_lower_is_better_takes_the_smallest(tmp_path):
+    experiment = replace(
+        toy.experiment(),
+        metric=lambda output, target: nn.functional.cross_entropy(output, target, reduction="none"),
+        metric_name="loss",
+        higher_is_better=False,
+    )
+    (record,) = run_pairs(experiment, [OFF], [0], tmp_path)
+    values = [line["eval_metric"] for line in record.curves]
+    assert record.best == min(values)
+    assert record.best_epoch == values.index(min(values)) + 1
+    assert record.curves[0]["eval_metric"] == pytest.approx(record.curves[0]["eval_loss"])
+
+
+def test_every_iteration_is_observed(tmp_path):
+    experiment = replace(toy.experiment(), observe=lambda model: {"norm": float(model[0].weight.grad.norm())})
+    (record,) = run_pairs(experiment, [OFF], [0], tmp_path)
+    rows = record.iterations()
+    assert [row["iteration"] for row in rows] == list(range(16))
+    assert all(row["norm"] > 0 for row in rows)
+
+
+def test_ready_batches_train_too(tmp_path):
+    loader = torch.utils.data.DataLoader(toy.Noisy(70, 1), batch_size=16, shuffle=True, drop_last=True)
+    experiment = replace(toy.experiment(), train_data=loader)
+    records = run_pairs(experiment, [OFF, Arm("again")], [0], tmp_path)
+    assert numbers(records[0]) == numbers(records[1])
+
+
+@pytest.mark.parametrize("numerics", [Numerics(channels_last=True), Numerics(precision="bf16")], ids=str)
+def test_other_numerics_run_and_are_other_runs(tmp_path, numerics):
+    (plain,) = run_pairs(toy.experiment(), [ON], [0], tmp_path)
+    (other,) = run_pairs(toy.experiment(), [ON], [0], tmp_path, numerics=numerics)
+    assert plain.path != other.path
+    assert other.curves[-1]["train_loss"] == pytest.approx(plain.curves[-1]["train_loss"], rel=0.2)
+
+
+def test_divergence_is_one_line_and_leaves_no_result(tmp_path):
+    def blow_up(params):
+        return torch.optim.SGD(params, lr=1e20)
+
+    experiment = replace(toy.experiment(), optimizer=blow_up)
+    with pytest.raises(Diverged, match=r"the loss became .* in epoch 1") as error:
+        run_pairs(experiment, [OFF], [0], tmp_path)
+    assert "\n" not in str(error.value)
+    assert store.load(tmp_path) == []
+    (folder,) = store.unfinished(tmp_path, "toy")
+    assert not list(folder.glob("*.tmp"))
+
+
+def test_a_model_that_ignores_the_seed_is_found_out(tmp_path):
+    sizes = iter((1.0, 2.0))
+
+    def model():
+        made = toy.plain_network()
+        with torch.no_grad():
+            made[0].weight.fill_(next(sizes))
+        return made
+
+    described = {"name": "toy"}
+    with pytest.raises(UserError, match="began from different weights"):
+        run_pairs(replace(toy.experiment(), model=model, settings=described), [OFF, ON], [0], tmp_path)
+
+
+def test_stopped_in_every_epoch_and_resumed(tmp_path):
+    """Interrupted from inside after each epoch, in fresh sessions: the same bits as in one go."""
+    options = Options(checkpoint_seconds=0.0)
+    (whole,) = run_pairs(toy.experiment(), [ON], [0], tmp_path / "whole", options=options)
+
+    class Stop(Silent):
+        def __init__(self, epoch):
+            self.epoch = epoch
+
+        def epoch_done(self, config, metrics):
+            if metrics["epoch"] == self.epoch:
+                raise KeyboardInterrupt
+
+    for epoch in (1, 2, 3):
+        with pytest.raises(KeyboardInterrupt):
+            run_pairs(toy.experiment(), [ON], [0], tmp_path / "b", options=options, progress=Stop(epoch))
+    (resumed,) = run_pairs(toy.experiment(), [ON], [0], tmp_path / "b", options=options)
+    assert numbers(resumed) == numbers(whole)
+    assert not (resumed.path / "checkpoint.pt").exists()
+
+
+@pytest.mark.slow
+def test_killed_at_random_points_and_resumed(tmp_path):
+    """kill -9, again and again, until it is through: nothing lost, the same bits."""
+    here = Path(__file__).parent
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(here), *sys.path])
+
+    def start(root):
+        return subprocess.Popen(
+            [sys.executable, str(here / "toy.py"), str(root), "dropout", "slow"], env=environment
+        )
+
+    assert start(tmp_path / "whole").wait(120) == 0
+    random.seed(0)
+    kills = 0
+    broken = tmp_path / "broken"
+    while kills < 3:
+        process = start(broken)
+        began = time.monotonic()
+        while not list(broken.glob("toy/*/checkpoint.pt")) and process.poll() is None:
+            time.sleep(0.005)
+            assert time.monotonic() - began < 60
+        time.sleep(random.uniform(0.0, 0.25))
+        if process.poll() is not None:
+            break
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kills += 1
+    assert kills > 0
+    assert start(broken).wait(120) == 0
+    whole, resumed = store.load(tmp_path / "whole"), store.load(broken)
+    assert len(whole) == len(resumed) == 2
+    for one, two in zip(whole, resumed, strict=True):
+        assert numbers(one) == numbers(two)
+        assert one.iterations() == two.iterations()
+        assert sorted(p.name for p in two.path.iterdir()) == [
+            "config.json",
+            "environment.json",
+            "iterations.jsonl",
+            "metrics.jsonl",
+            "result.json",
+        ]
+
+
+def test_damaged_checkpoint_is_named(tmp_path):
+    class Stop(Silent):
+        def epoch_done(self, config, metrics):
+            raise KeyboardInterrupt
+
+    options = Options(checkpoint_seconds=0.0)
+    with pytest.raises(KeyboardInterrupt):
+        run_pairs(toy.experiment(), [OFF], [0], tmp_path, options=options, progress=Stop())
+    (path,) = tmp_path.glob("toy/*/checkpoint.pt")
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(UserError, match=r"checkpoint\.pt is damaged: delete it"):
+        run_pairs(toy.experiment(), [OFF], [0], tmp_path, options=options)
+    path.unlink()
+    assert math.isfinite(run_pairs(toy.experiment(), [OFF], [0], tmp_path, options=options)[0].last)
