@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-engines lint bench clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -16,6 +16,10 @@ demo: $(VENV)/.ready
 
 test: $(VENV)/.ready
 	$(BIN)/python -m pytest
+
+# every engine and framework, each in an environment of its own; writes docs/engines-matrix.md
+test-engines: $(VENV)/.ready
+	$(BIN)/python tests/engines/engine_run.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ from torch import nn
 
 Make = Callable[[], nn.Module]
 
-# Everything torch brings along that has weight vectors; `truth.vectors` knows them one by one.
+# Everything torch brings along that has weight vectors; `equations.vectors` knows them one by one.
 KINDS: dict[str, Make] = {
     "linear": lambda: nn.Linear(5, 4),
     "linear without bias": lambda: nn.Linear(5, 4, bias=False),

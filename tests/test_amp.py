@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-import truth
+
+import equations
+import gradcent
 from optimizer_cases import (
     CASES,
     COUPLED,
@@ -20,8 +22,6 @@ from optimizer_cases import (
     model_for,
     weights,
 )
-
-import gradcent
 
 SCALE = 2.0**12
 
@@ -48,7 +48,7 @@ def train(
         scaler.scale(loss_of(model, step)).backward()
         if not attach:
             strength = 0.1 if case.decay == COUPLED else 0.0
-            truth.centralize_gradients(model, strength, maximize=maximize)
+            equations.centralize_gradients(model, strength, maximize=maximize)
         scaler.step(optimizer)
         scaler.update()
     return model
@@ -73,7 +73,7 @@ def test_scaled_training_equals_unscaled_training_by_hand(case: Case, form: str,
 @forms(where=can_step_without_closure)
 def test_scaled_training_at_the_update_keeps_the_sums(case: Case, form: str) -> None:
     model = train(case, form, attach=True, scaled=True, at="update")
-    assert float((truth.sums(model) - truth.sums(model_for(case))).abs().max()) < 1e-11
+    assert float((equations.sums(model) - equations.sums(model_for(case))).abs().max()) < 1e-11
 
 
 @forms(of=CASES, where=lambda case: can_step_without_closure(case) and case.name != "torchao.AdamW8bit")
@@ -123,11 +123,11 @@ def test_bfloat16_autocast_trains() -> None:
     case = TORCH[0]
     model = model_for(case, torch.float32)
     optimizer = gradcent.attach(case.make(model.parameters(), weight_decay=0.1), model)
-    before = truth.sums(model)
+    before = equations.sums(model)
     for step in range(3):
         optimizer.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss = loss_of(model, step)
         loss.backward()
         optimizer.step()
-    assert float((truth.sums(model) - before).abs().max()) < 1e-5
+    assert float((equations.sums(model) - before).abs().max()) < 1e-5

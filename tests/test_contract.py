@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
+import equations
 import gradcent
-import truth
 from optimizer_cases import (
     CASES,
     COUPLED,
@@ -43,13 +43,13 @@ def test_the_papers_five_follow_the_equations(case: Case, form: str, decay: floa
     options = {**case.options, "weight_decay": decay, "maximize": maximize}
     ours, theirs = model_for(case), model_for(case)
     optimizer = gradcent.attach(case.make(ours.parameters(), **options, **flags(case, form)), ours)
-    equations = truth.steps(case.name, theirs, **options)
+    training = equations.steps(case.name, theirs, **options)
     for step in range(6):
         for model in (ours, theirs):
             model.zero_grad()
             loss_of(model, step).backward()
         optimizer.step()
-        next(equations)
+        next(training)
     moved(ours, case)
     close(ours, theirs)
 
@@ -72,13 +72,13 @@ def test_the_papers_five_follow_the_equations(case: Case, form: str, decay: floa
 def test_drop_ins_follow_the_equations_with_other_options(name: str, options: dict) -> None:
     ours, theirs = model_for(SGDW), model_for(SGDW)
     optimizer = getattr(gradcent.optim, name)(ours.parameters(), **options, model=ours)
-    equations = truth.steps(name, theirs, **options)
+    training = equations.steps(name, theirs, **options)
     for step in range(6):
         for model in (ours, theirs):
             model.zero_grad()
             loss_of(model, step).backward()
         optimizer.step()
-        next(equations)
+        next(training)
     close(ours, theirs)
 
 
@@ -95,13 +95,13 @@ def train_by_hand(
 
     def centralize() -> None:
         if at == "gradient":
-            truth.centralize_gradients(model, strength, maximize=maximize)
+            equations.centralize_gradients(model, strength, maximize=maximize)
 
     def around(step) -> None:
         before = {each: each.detach().clone() for each in model.parameters()}
         step()
         if at == "update":
-            truth.project_change(model, before)
+            equations.project_change(model, before)
 
     run(model, optimizer, closure=case.closure, after_backward=centralize, around=around)
     return model
@@ -136,7 +136,7 @@ def test_the_whole_change_is_projected_at_the_update(case: Case, form: str) -> N
 @forms(of=CASES)
 def test_weight_sums_keep_their_value_at_the_update(case: Case, form: str) -> None:
     model = train_attached(case, form, at="update")
-    drift = float((truth.sums(model) - truth.sums(model_for(case))).abs().max())
+    drift = float((equations.sums(model) - equations.sums(model_for(case))).abs().max())
     assert drift < (1e-12 if case.float64 else 1e-5)
 
 
@@ -192,7 +192,7 @@ def test_accumulated_gradients_are_centralized_once_as_a_whole(case: Case) -> No
             (loss_of(model, 2 * step) / 2).backward()
             (loss_of(model, 2 * step + 1) / 2).backward()
             if by_hand:
-                truth.centralize_gradients(model, LAMBDA if case.decay == COUPLED else 0.0)
+                equations.centralize_gradients(model, LAMBDA if case.decay == COUPLED else 0.0)
             run_step(optimizer)
     close(*models)
 
@@ -268,7 +268,7 @@ def test_decay_can_be_left_outside_by_choice(case: Case) -> None:
     run(model, optimizer)
     hand = model_for(case)
     plain = case.make(hand.parameters(), weight_decay=LAMBDA)
-    run(hand, plain, after_backward=lambda: truth.centralize_gradients(hand))
+    run(hand, plain, after_backward=lambda: equations.centralize_gradients(hand))
     close(model, hand)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from optimizer_cases import SGDW, TORCH, Case, cases
 
 import gradcent
+from optimizer_cases import SGDW, TORCH, Case, cases
 
 SHAPE = (3, 5)
 DIFFERENTIABLE = [case for case in [*TORCH, SGDW] if case.name not in ("Adafactor", "Muon", "LBFGS", "Rprop")]

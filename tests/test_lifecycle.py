@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import nn
 
+import equations
 import gradcent
-import truth
 from optimizer_cases import CASES, COUPLED, SGDW, TORCH, Case, cases, close, model_for, run, weights
 
 SCHEDULED = [case for case in CASES if not case.name.startswith("schedulefree")]  # those have no schedule
@@ -29,7 +29,7 @@ def by_hand(case: Case, steps: int = 6, at: str = "gradient", **more):
         optimizer,
         steps,
         closure=case.closure,
-        after_backward=lambda: truth.centralize_gradients(model, strength),
+        after_backward=lambda: equations.centralize_gradients(model, strength),
     )
     return model, optimizer
 
@@ -47,7 +47,7 @@ def test_schedulers_made_before_and_after_attach(case: Case, first: str) -> None
         scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
         if attach and first == "scheduler":
             case.attach(optimizer, model)
-        hand = (lambda: None) if attach else (lambda: truth.centralize_gradients(model))
+        hand = (lambda: None) if attach else (lambda: equations.centralize_gradients(model))
         for step in range(4):
             run(model, optimizer, 1, closure=case.closure, after_backward=hand, start=step)
             scheduler.step()  # warns, and so fails, if it did not see the step
@@ -102,7 +102,7 @@ def test_attaching_twice_is_an_error_and_after_detaching_is_not(case: Case) -> N
     gradcent.detach(optimizer)
     case.attach(optimizer, model, at="update")
     run(model, optimizer, 2, closure=case.closure)
-    assert float((truth.sums(model) - truth.sums(model_for(case))).abs().max()) < 1e-5
+    assert float((equations.sums(model) - equations.sums(model_for(case))).abs().max()) < 1e-5
 
 
 @cases()
@@ -182,7 +182,7 @@ def test_checkpoints_move_both_ways(case: Case) -> None:
         plain.load_state_dict(copy.deepcopy(loaded))
         ours_again.load_state_dict(loaded)
         assert gradcent.attached(ours_again) is not None
-        hand_on = lambda m=plain_model: truth.centralize_gradients(m)  # noqa: E731
+        hand_on = lambda m=plain_model: equations.centralize_gradients(m)  # noqa: E731
         run(plain_model, plain, 2, closure=case.closure, after_backward=hand_on, start=3)
         run(our_model, ours_again, 2, closure=case.closure, start=3)
         close(our_model, plain_model)
@@ -205,7 +205,7 @@ def test_groups_have_their_own_options_and_switch(case: Case) -> None:
 
     def centralize() -> None:
         kept = hand.head.weight.grad.clone()
-        truth.centralize_gradients(hand, 0.3 if case.decay == COUPLED else 0.0)
+        equations.centralize_gradients(hand, 0.3 if case.decay == COUPLED else 0.0)
         hand.head.weight.grad = kept
 
     run(model, optimizer)
@@ -257,7 +257,7 @@ def test_groups_added_later_are_planned_when_they_come(case: Case) -> None:
         optimizer = case.make(rest)
         if attach:
             case.attach(optimizer, model)
-        hand = (lambda: None) if attach else (lambda: truth.centralize_gradients(model))
+        hand = (lambda: None) if attach else (lambda: equations.centralize_gradients(model))
         run(model, optimizer, 2, after_backward=hand)
         optimizer.add_param_group({"params": head})
         run(model, optimizer, 2, after_backward=hand, start=2)
@@ -292,7 +292,7 @@ def test_parameters_without_gradients_are_passed_over(case: Case) -> None:
         if attach:
             case.attach(optimizer, model)
             assert gradcent.attached(optimizer).plan.entry(model.conv.weight).frozen
-        hand = (lambda: None) if attach else (lambda: truth.centralize_gradients(model))
+        hand = (lambda: None) if attach else (lambda: equations.centralize_gradients(model))
         before = model.conv.weight.detach().clone()
         run(model, optimizer, 2, closure=case.closure, after_backward=hand)
         assert torch.equal(model.conv.weight, before)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-import truth
-from optimizer_cases import CASES, SGDW, TORCH, Case, cases, eager, flags, forms, loss_of, model_for, weights
 from torch import nn
 
+import equations
 import gradcent
+from optimizer_cases import CASES, SGDW, TORCH, Case, cases, eager, flags, forms, loss_of, model_for, weights
 
 # timm's Lamb cannot step when no parameter has a gradient, with or without GC
 STEPS_WITHOUT_GRADIENTS = [case for case in CASES if case.name != "timm.Lamb"]
@@ -74,7 +74,7 @@ def test_propagate_gives_what_the_plain_optimizer_would_see(case: Case) -> None:
     hand = model_for(case)
     plain = case.make(hand.parameters())
     loss_of(hand).backward()
-    truth.centralize_gradients(hand)
+    equations.centralize_gradients(hand)
     hand.head.weight.grad[1] = float("nan")
     plain.step()
     assert torch.equal(model.head.weight.isnan(), hand.head.weight.isnan())

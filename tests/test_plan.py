@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-import truth
-from module_zoo import KINDS, LEFT_ALONE
 from torch import nn
 
+import equations
 import gradcent
 from gradcent import Layout, Plan, explain
+from module_zoo import KINDS, LEFT_ALONE
 
 
 def entry(model: nn.Module, name: str, **options):
@@ -27,7 +27,7 @@ def test_every_kind_has_the_weight_vectors_its_definition_says(kind: str) -> Non
     model = KINDS[kind]()
     plan = explain(model)
     some = False
-    for parameter, find in truth.finders(model):
+    for parameter, find in equations.finders(model):
         wanted = find(parameter.detach())
         layout = plan.layout(parameter)
         assert (layout is not None) == bool(wanted)

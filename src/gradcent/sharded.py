@@ -98,7 +98,7 @@ def centralize_gradients_(
 def vector_means(weights: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tensor]:
     """Return what :func:`restore_means_` needs to know of the weights before a step; no communication."""
     if not any_sharded(weights):
-        return [_vector_means(each.detach(), layout) for each, layout in zip(weights, layouts, strict=True)]
+        return [_vector_means(each, layout) for each, layout in zip(weights, layouts, strict=True)]
     shards = [_Shard.of(each.detach(), layout, each) for each, layout in zip(weights, layouts, strict=True)]
     return [
         _sums(each.local, each.share)
@@ -226,9 +226,8 @@ def _added_up(sums: list[tuple[_Shard, Tensor]]) -> list[Tensor]:
         flat = torch.cat([results[index].reshape(-1) for index in indices])
         for group in groups:
             torch.distributed.all_reduce(flat, group=group)
-        for index, piece in zip(
-            indices, torch.split(flat, [results[i].numel() for i in indices]), strict=True
-        ):
+        pieces = torch.split(flat, [results[index].numel() for index in indices])
+        for index, piece in zip(indices, pieces, strict=True):
             results[index] = piece.view_as(results[index])
     return results
 

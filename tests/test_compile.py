@@ -1,0 +1,112 @@
+"""torch.compile of the step: one graph, no recompilation per step, the same numbers, and the right ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from optimizer_cases import SGDW, TORCH, Case, cases, close, loss_of, model_for
+
+import gradcent
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Dynamo's own, about deprecated things inside torch
+
+COMPILED = [case for case in [*TORCH, SGDW] if case.name not in ("LBFGS", "Adafactor", "Muon", "Rprop")]
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
+def train(
+    case: Case,
+    *,
+    compiled: bool,
+    attach: bool = True,
+    at: str = "gradient",
+    steps: int = 4,
+    switch: bool = False,
+):
+    model = model_for(case)
+    decay = {} if case.decay == "none" else {"weight_decay": 0.1}
+    lr = torch.tensor(
+        case.options["lr"], dtype=torch.float64
+    )  # a float that changes is a new graph in torch too
+    params = model.parameters()
+    if switch:
+        params = [
+            {"params": [*model.conv.parameters(), *model.norm.parameters()]},
+            {"params": [*model.up.parameters(), *model.head.parameters()], "centralize": False},
+        ]
+    optimizer = case.make(params, **{**decay, "lr": lr, "foreach": True})
+    if attach:
+        gradcent.attach(optimizer, model, at=at)
+    from torch._dynamo.testing import CompileCounterWithBackend
+
+    counter = CompileCounterWithBackend("aot_eager")
+    step = torch.compile(optimizer.step, backend=counter) if compiled else optimizer.step
+    for number in range(steps):
+        optimizer.zero_grad()
+        loss_of(model, number).backward()
+        step()
+    return model, counter.frame_count
+
+
+@cases(of=COMPILED)
+@pytest.mark.parametrize("at", ["gradient", "update"])
+def test_compiled_steps_are_right_and_compiled_no_more_often_than_torchs(case: Case, at: str) -> None:
+    expected, _ = train(case, compiled=False, at=at)
+    model, frames = train(case, compiled=True, at=at)
+    close(model, expected)
+    _, plain = train(case, compiled=True, attach=False)
+    assert frames <= plain
+    _, longer = train(case, compiled=True, at=at, steps=8)
+    _, plain_longer = train(case, compiled=True, attach=False, steps=8)
+    assert longer <= plain_longer
+
+
+def test_groups_of_a_compiled_step_are_told_apart() -> None:
+    """Dynamo reads what the plan says once, while tracing: of the right group?"""
+    case = TORCH[0]
+    expected, _ = train(case, compiled=False, switch=True)
+    model, _ = train(case, compiled=True, switch=True)
+    close(model, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["gradient", "update"])
+def test_inductor(at: str) -> None:
+    """The real back end, whose CPU code once failed on convolutions with coupled decay."""
+    case = TORCH[0]
+    expected, _ = train(case, compiled=False, at=at)
+    model = model_for(case)
+    optimizer = case.make(model.parameters(), weight_decay=0.1)
+    gradcent.attach(optimizer, model, at=at)
+    step = torch.compile(optimizer.step)
+    for number in range(4):
+        optimizer.zero_grad()
+        loss_of(model, number).backward()
+        step()
+    close(model, expected)
+
+
+def test_a_compiled_step_follows_detach_and_a_new_attach() -> None:
+    case = TORCH[0]
+    models = []
+    for compiled in (False, True):
+        model = model_for(case)
+        optimizer = gradcent.attach(case.make(model.parameters(), weight_decay=0.1), model)
+        for at in ("gradient", "update", None):
+            if at != "gradient":
+                gradcent.detach(optimizer)
+            if at == "update":
+                gradcent.attach(optimizer, model, at=at)
+            step = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
+            for number in range(2):
+                optimizer.zero_grad()
+                loss_of(model, number).backward()
+                step()
+        models.append(model)
+    close(*models)
