@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from optimizer_cases import SGDW, TORCH, Case, cases, close, loss_of, model_for
 
 import gradcent
+from optimizer_cases import SGDW, TORCH, Case, cases, close, loss_of, model_for
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dynamo's own, about deprecated things inside torch
 

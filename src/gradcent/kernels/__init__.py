@@ -83,7 +83,11 @@ def centralize_gradients_(
 
 
 def _centralized(
-    gradients: list[Tensor], layouts: list[Layout | None], weights: list[Tensor], decay: Decay, kernel: str
+    gradients: list[Tensor],
+    layouts: Sequence[Layout | None],
+    weights: list[Tensor],
+    decay: Decay,
+    kernel: str,
 ) -> list[Tensor]:
     """All have layouts; take the first path that fits, or the one that was asked for."""
     if _may_be_native(gradients, kernel):
@@ -105,9 +109,10 @@ def _centralized(
         except native.Unsupported as problem:
             _refuse_if_asked(kernel, "foreach", problem)
     shares, strength = _with_decay(weights, decay)
+    each: Sequence[Tensor | None] = shares or [None] * len(layouts)
     return [
         centralize(gradient, layout, weight=weight, decay=strength)  # type: ignore[arg-type]
-        for gradient, layout, weight in zip(gradients, layouts, shares or [None] * len(layouts), strict=True)
+        for gradient, layout, weight in zip(gradients, layouts, each, strict=True)
     ]
 
 
