@@ -83,7 +83,7 @@ def centralize_gradients_(
 
 
 def _centralized(
-    gradients: list[Tensor], layouts: list[Layout | None], weights: list[Tensor], decay: Decay, kernel: str
+    gradients: list[Tensor], layouts: Sequence[Layout | None], weights: list[Tensor], decay: Decay, kernel: str
 ) -> list[Tensor]:
     """All have layouts; take the first path that fits, or the one that was asked for."""
     if _may_be_native(gradients, kernel):
@@ -106,8 +106,8 @@ def _centralized(
             _refuse_if_asked(kernel, "foreach", problem)
     shares, strength = _with_decay(weights, decay)
     return [
-        centralize(gradient, layout, weight=weight, decay=strength)  # type: ignore[arg-type]
-        for gradient, layout, weight in zip(gradients, layouts, shares or [None] * len(layouts), strict=True)
+        centralize(gradient, layout, weight=shares and shares[i], decay=strength)  # type: ignore[arg-type]
+        for i, (gradient, layout) in enumerate(zip(gradients, layouts, strict=True))
     ]
 
 

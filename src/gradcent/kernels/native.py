@@ -22,7 +22,7 @@ from gradcent.layout import Layout
 try:
     from gradcent.kernels import _native
 except ImportError as error:  # built without a compiler, or not built at all
-    _native = None
+    _native = None  # type: ignore[assignment]
     _why_not = f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
 
 At = Literal["gradient", "update"]
@@ -36,7 +36,7 @@ class Unsupported(TypeError):
 
 
 if _native is not None:
-    Unsupported = _native.Unsupported  # type: ignore[misc]
+    Unsupported = _native.Unsupported  # type: ignore[misc,assignment]
 
 
 def available() -> bool:
