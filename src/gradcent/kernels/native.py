@@ -24,7 +24,7 @@ _native: Any
 try:
     _native = importlib.import_module("gradcent.kernels._native")
 except ImportError as error:  # built without a compiler, or not built at all
-    _native = None
+    _native = None  # type: ignore[assignment]
     _why_not = f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
 
 At = Literal["gradient", "update"]
@@ -38,7 +38,7 @@ class Unsupported(TypeError):
 
 
 if _native is not None:
-    Unsupported = _native.Unsupported  # type: ignore[misc]
+    Unsupported = _native.Unsupported  # type: ignore[misc,assignment]
 
 
 def available() -> bool:
