@@ -83,15 +83,7 @@ def centralize_gradients_(
 
 
 def _centralized(
-<<<<<<< HEAD
-    gradients: list[Tensor],
-    layouts: Sequence[Layout | None],
-    weights: list[Tensor],
-    decay: Decay,
-    kernel: str,
-=======
     gradients: list[Tensor], layouts: Sequence[Layout | None], weights: list[Tensor], decay: Decay, kernel: str
->>>>>>> kernels
 ) -> list[Tensor]:
     """All have layouts; take the first path that fits, or the one that was asked for."""
     if _may_be_native(gradients, kernel):
@@ -113,15 +105,9 @@ def _centralized(
         except native.Unsupported as problem:
             _refuse_if_asked(kernel, "foreach", problem)
     shares, strength = _with_decay(weights, decay)
-    each: Sequence[Tensor | None] = shares or [None] * len(layouts)
     return [
-<<<<<<< HEAD
-        centralize(gradient, layout, weight=weight, decay=strength)  # type: ignore[arg-type]
-        for gradient, layout, weight in zip(gradients, layouts, each, strict=True)
-=======
         centralize(gradient, layout, weight=shares and shares[i], decay=strength)  # type: ignore[arg-type]
         for i, (gradient, layout) in enumerate(zip(gradients, layouts, strict=True))
->>>>>>> kernels
     ]
 
 
