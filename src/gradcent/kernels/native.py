@@ -9,7 +9,6 @@ instruction set. Parameters that the plan leaves alone (layout None) are part of
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -20,9 +19,8 @@ from torch import Tensor
 
 from gradcent.layout import Layout
 
-_native: Any
 try:
-    _native = importlib.import_module("gradcent.kernels._native")
+    from gradcent.kernels import _native
 except ImportError as error:  # built without a compiler, or not built at all
     _native = None  # type: ignore[assignment]
     _why_not = f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
