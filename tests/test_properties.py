@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import equations
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer_cases import CASES, Case, cases, eager, flags
 from torch import nn
 
+import equations
 import gradcent
+from optimizer_cases import CASES, Case, cases, eager, flags
 
 settings.register_profile("quick", max_examples=60, deadline=None, derandomize=True)
 settings.load_profile("quick")

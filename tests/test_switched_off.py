@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 
-import equations
 import pytest
 import torch
-from optimizer_cases import TORCH, Case, cases, flags, forms, model_for, run, weights
 
+import equations
 import gradcent
+from optimizer_cases import TORCH, Case, cases, flags, forms, model_for, run, weights
 
 
 @forms(of=TORCH)
