@@ -1,7 +1,7 @@
 """Runs every engine and framework test, each framework in an environment of its own, and writes the matrix page.
 
     python tests/engines/engine_run.py            # what `make test-engines` does
-    python tests/engines/engine_run.py lightning  # one environment ("base" is this one)
+    python tests/engines/engine_run.py lightning  # one part of it
 
 Facts go to results/engines.jsonl, one line per verified fact; docs/engines-matrix.md is made from it.
 """
@@ -21,9 +21,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 FACTS, PAGE = ROOT / "results" / "engines.jsonl", ROOT / "docs" / "engines-matrix.md"
-# environment → what pip installs beside this environment's own packages
+# environment → what pip installs beside this environment's own packages; nothing: this one itself
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "base": (),
+    "fsdp2": (),
+    "processes": (),
     "lightning": ("lightning",),
     "jax": ("jax", "optax", "flax", "equinox"),
     "fastai": ("fastai",),
@@ -37,7 +39,7 @@ def main(names: list[str]) -> int:
     """Run the tests, keep what they verified, write the page; return the number of failed runs."""
     unknown = set(names) - ENVIRONMENTS.keys()
     if unknown:
-        raise SystemExit(f"unknown environment {min(unknown)}; choose from {', '.join(ENVIRONMENTS)}")
+        raise SystemExit(f"unknown part {min(unknown)}; choose from {', '.join(ENVIRONMENTS)}")
     failed, facts = [], []
     for name in names or list(ENVIRONMENTS):
         start = time.monotonic()
@@ -59,7 +61,7 @@ def main(names: list[str]) -> int:
 
 def environment(name: str) -> str:
     """Return the Python of an environment; one that is not there yet is made, seeing this one's packages."""
-    if name == "base":
+    if not ENVIRONMENTS[name]:
         return sys.executable
     folder = Path(os.environ.get("GRADCENT_ENGINES", Path(sys.prefix) / "engines")) / name
     python = folder / "bin" / "python"
@@ -75,9 +77,11 @@ def environment(name: str) -> str:
 
 def run(name: str, python: str) -> tuple[list[dict[str, Any]], int]:
     """Run an environment's tests and return the facts they verified."""
-    own = [f"test_framework_{each}.py" for each in ENVIRONMENTS if each != "base"]
+    apart = [f"test_framework_{each}.py" for each in ENVIRONMENTS] + ["test_engine_processes.py"]
     if name == "base":
-        files = sorted(str(each) for each in HERE.glob("test_*.py") if each.name not in own)
+        files = sorted(str(each) for each in HERE.glob("test_*.py") if each.name not in apart)
+    elif not ENVIRONMENTS[name]:
+        files = [str(HERE / "test_engine_processes.py"), "-k", "fsdp2" if name == "fsdp2" else "not fsdp2"]
     else:
         files = [str(HERE / f"test_framework_{name}.py")]
     path = FACTS.with_name(f"engines-{name}.part")
