@@ -56,8 +56,28 @@ _OTHERS: dict[str, DecayKind] = {
 # Classes of pytorch-optimizer whose `weight_decouple=False` does not mean that λw is added to the gradient (it meets a
 # normalized, filtered or orthogonalized one, or divides the weight); found by a test that steps each of them.
 _NOT_ADDED = frozenset(
-    "AdaGO AdaMuon AdamP AdamWSN Adan BCOS DistributedMuon Grams GrokFastAdamW Kron LaProp Lamb MARS Muon NorMuon "
-    "NovoGrad SGDP SGDSaI SPlus TAM".split()
+    [
+        "AdaGO",
+        "AdaMuon",
+        "AdamP",
+        "AdamWSN",
+        "Adan",
+        "BCOS",
+        "DistributedMuon",
+        "Grams",
+        "GrokFastAdamW",
+        "Kron",
+        "LaProp",
+        "Lamb",
+        "MARS",
+        "Muon",
+        "NorMuon",
+        "NovoGrad",
+        "SGDP",
+        "SGDSaI",
+        "SPlus",
+        "TAM",
+    ]
 )
 
 
