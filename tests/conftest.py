@@ -1,4 +1,4 @@
-"""What all tests share: one thread, fixed seeds, and the tests' own modules (`equations`, `optimizer_cases`) importable."""
+"""What all tests share: fixed seeds, and the tests' own modules (`equations`, `optimizer_cases`) importable."""
 
 import sys
 from pathlib import Path

@@ -21,7 +21,9 @@ LAYOUTS = [
     ((1, 7), Layout.rows((1, 7))),
     ((4, 1, 3, 3), Layout.rows((4, 1, 3, 3))),
 ]
-EVERY = pytest.mark.parametrize(("shape", "layout"), LAYOUTS, ids=[f"{s}-{l.shape}" for s, l in LAYOUTS])
+EVERY = pytest.mark.parametrize(
+    ("shape", "layout"), LAYOUTS, ids=[f"{shape}-{layout.shape}" for shape, layout in LAYOUTS]
+)
 
 
 def expected(tensor: torch.Tensor, layout: Layout) -> torch.Tensor:

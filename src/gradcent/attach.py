@@ -75,7 +75,7 @@ def detach(optimizer: Opt) -> Opt:
         optimizer._gradcent_hooks.remove()  # type: ignore[attr-defined]
     _take_step_back(optimizer)
     attachment.give_switches_back(optimizer)
-    for name in ("_gradcent", "_gradcent_hooks", "_gradcent_identity"):
+    for name in ("_gradcent", "_gradcent_hooks", "_gradcent_body"):
         optimizer.__dict__.pop(name, None)
     # SGDW and users' own subclasses of drop-ins have no plain class to go back to: they stay, switched off.
     optimizer.__class__ = _plain_class(type(optimizer))
@@ -173,12 +173,15 @@ def _refuse(optimizer: Any, model: Any) -> None:
     wrapped = any(
         type(each).__name__ == "FullyShardedDataParallel" for one in models for each in one.modules()
     )
-    if flat or wrapped:
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    known = {id(each) for one in models for each in one.parameters()}
+    pieces = models and all(each.ndim < 2 and id(each) not in known for each in held)
+    if flat or wrapped or pieces:
         raise TypeError(_FLAT)
 
 
 _FLAT = (
-    "this engine (FSDP1 or DeepSpeed ZeRO) hands the optimizer flattened pieces of the parameters, in "
+    "this optimizer does not hold the model's parameters but flattened pieces of them (FSDP1, DeepSpeed ZeRO), in "
     "which weight vectors cannot be found. Call gradcent.attach_to_gradients(model) before wrapping the model"
 )
 

@@ -63,7 +63,8 @@ class StepHooks:
             self.planned = [
                 (each, layout) for each, layout in zip(parameters, layouts, strict=True) if layout is not None
             ]
-            self.means = sharded.vector_means(*self.lists())
+            with torch.no_grad():  # hooks run outside the optimizer's own
+                self.means = sharded.vector_means(*self.lists())
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not callable(closure):
             self.gradients_ready(optimizer)

@@ -98,7 +98,7 @@ def centralize_gradients_(
 def vector_means(weights: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tensor]:
     """Return what :func:`restore_means_` needs to know of the weights before a step; no communication."""
     if not any_sharded(weights):
-        return [_vector_means(each.detach(), layout) for each, layout in zip(weights, layouts, strict=True)]
+        return [_vector_means(each, layout) for each, layout in zip(weights, layouts, strict=True)]
     shards = [_Shard.of(each.detach(), layout, each) for each, layout in zip(weights, layouts, strict=True)]
     return [
         _sums(each.local, each.share)

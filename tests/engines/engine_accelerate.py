@@ -24,10 +24,10 @@ for _engine in ("DDP", "FSDP2"):
             f"{_engine}, 2 processes: {_order}",
             limit=1e-12,
             package="accelerate",
-            engine=_engine,
+            around=_engine,
             order=_order,
         )
-        def accelerated(engine: str, order: str) -> dict[str, Any]:
+        def accelerated(around: str, order: str) -> dict[str, Any]:
             os.environ["ACCELERATE_USE_CPU"] = "true"
             from accelerate import Accelerator, FullyShardedDataParallelPlugin
             from accelerate.state import AcceleratorState, PartialState
@@ -37,7 +37,7 @@ for _engine in ("DDP", "FSDP2"):
             start = model()
             net = copy.deepcopy(start)
             plugin = None
-            if engine == "FSDP2":
+            if around == "FSDP2":
                 plugin = FullyShardedDataParallelPlugin(
                     fsdp_version=2,
                     auto_wrap_policy="transformer_based_wrap",

@@ -34,6 +34,7 @@ for _stage in (1, 2, 3):
             "train_micro_batch_size_per_gpu": 4,
             "zero_optimization": {"stage": stage},
             "zero_allow_untested_optimizer": True,
+            "gradient_clipping": 0.0,  # DeepSpeed's default is 1.0, which the reference does not do
         }
         deepspeed.init_distributed(dist_backend="gloo")
         engine, optimizer, _, _ = deepspeed.initialize(

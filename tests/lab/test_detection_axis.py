@@ -33,7 +33,7 @@ def test_observed_shares_are_those_of_the_definition():
     assert seen["mean"] == pytest.approx(mean / total, rel=1e-4)
     assert seen["wrong_removed"] == pytest.approx(removed / total, rel=1e-4)
     assert seen["wrong_left"] == pytest.approx(left / total, rel=1e-4)
-    assert seen["sum up1 2"] == pytest.approx(float(model.up1.weight[:, 2].sum()), abs=1e-6)
+    assert seen["sum up1 2"] == pytest.approx(model.up1.weight[:, 2].sum().item(), abs=1e-6)
 
 
 def test_only_the_right_axis_holds_the_sums(tmp_path):

@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "recipe",
-        help="table1 … table7, fig2 … fig7, theory, overhead, cifar100-small; `gradcent list` tells more",
+        help="table1 … table9, fig2 … fig7, theory, overhead, cifar100-small, unet; `gradcent list` tells more",
     )
     add("--scale", default="small", help="paper, small or smoke (default small)")
     add(

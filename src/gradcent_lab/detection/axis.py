@@ -15,7 +15,7 @@ SHARES = ("mean", "wrong_removed", "wrong_left")
 def drift(rows: Sequence[dict[str, Any]]) -> float:
     """Return the largest change of any weight vector's sum between the first iteration and the last."""
     names = [name for name in rows[0] if name.startswith("sum ")]
-    return max(abs(rows[-1][name] - rows[0][name]) for name in names)
+    return max(abs(float(rows[-1][name]) - float(rows[0][name])) for name in names)
 
 
 def shares(records: Sequence[RunRecord]) -> dict[str, float]:

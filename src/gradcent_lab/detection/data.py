@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.data.folders import read
 from gradcent_lab.detection.coco import library, to_rle
 from gradcent_lab.detection.sources import Source, open_source
+from gradcent_lab.errors import UserError
 from gradcent_lab.seeds import generator
 
 Target = dict[str, torch.Tensor]

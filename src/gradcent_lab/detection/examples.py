@@ -116,7 +116,7 @@ def _draw(axis: Axes, example: dict[str, Any], colour: str) -> None:
             picture = picture * (1 - share) + np.asarray(to_rgb(colour)) * share
     axis.imshow(picture, interpolation="bilinear")
     for x1, y1, x2, y2 in example["truth"]:
-        edge = {"fill": False, "ec": "white", "lw": 1.0, "ls": (0, (3, 2))}
+        edge: dict[str, Any] = {"fill": False, "ec": "white", "lw": 1.0, "ls": (0, (3, 2))}
         axis.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, **edge))
     for found in example["found"]:
         x, y, w, h = found["box"]

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.detection.coco import Library, library, quiet
 from gradcent_lab.detection.data import DetectionSet, category_ids
+from gradcent_lab.errors import UserError
 from gradcent_lab.feed import Batch
 
 BOXES = ("AP", "AP.5", "AP.75")  # table 8

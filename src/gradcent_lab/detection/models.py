@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.cli import UserError
+from gradcent_lab.errors import UserError
 from gradcent_lab.models.options import load_weights, use_weight_standardization
 
 # name → (bottleneck blocks?, blocks a stage, groups, width of a group, torchvision's name if it has weights)
@@ -101,7 +101,8 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
     model: nn.Module = (MaskRCNN if chosen["masks"] else FasterRCNN)(backbone, **options)
     if chosen["weight_standardization"]:
         # everywhere but in the RPN and in the last layers, as "GN+WS, all" of the paper's framework
-        for part in (model.backbone, model.roi_heads.box_head, getattr(model.roi_heads, "mask_head", None)):
+        heads: Any = model.roi_heads
+        for part in (model.backbone, heads.box_head, heads.mask_head):
             if isinstance(part, nn.Module):
                 use_weight_standardization(part)
     return model
@@ -126,7 +127,7 @@ def make_backbone(
     if pretrained == "torchvision":
         if known is None or chosen["norm"] == "gn":
             raise UserError(f"torchvision has no weights for {name} with {chosen['norm']}: name a file")
-        state = get_model_weights(known).IMAGENET1K_V1.get_state_dict(progress=False)  # type: ignore[attr-defined]
+        state = get_model_weights(known).IMAGENET1K_V1.get_state_dict(progress=False)
         body.load_state_dict(
             {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")}, strict=False
         )
@@ -138,7 +139,8 @@ def make_backbone(
     outputs = [getattr(body, f"layer{stage}")[-1] for stage in range(1, 5)]
     widths = [(last.conv3 if bottleneck else last.conv2).out_channels for last in outputs]
     layers = {f"layer{stage}": str(stage - 1) for stage in range(1, 5)}
-    return BackboneWithFPN(body, layers, widths, chosen["fpn"], norm_layer=inner)
+    made: nn.Module = BackboneWithFPN(body, layers, widths, chosen["fpn"], norm_layer=inner)
+    return made
 
 
 def _norm(name: str) -> Callable[[int], nn.Module]:
@@ -174,17 +176,21 @@ def _freeze(body: nn.Module, trainable: int) -> None:
 def _box_head(kind: str, channels: int, fc: int, norm: Callable[[int], nn.Module] | None) -> nn.Module:
     from torchvision.models.detection.faster_rcnn import FastRCNNConvFCHead, TwoMLPHead
 
+    head: nn.Module
     if kind == "2fc":
-        return TwoMLPHead(channels * 7 * 7, fc)
-    if kind == "4conv1fc":
-        return FastRCNNConvFCHead((channels, 7, 7), [channels] * 4, [fc], norm_layer=norm)
-    raise UserError(f"box head {kind!r} is not known: 2fc or 4conv1fc")
+        head = TwoMLPHead(channels * 7 * 7, fc)
+    elif kind == "4conv1fc":
+        head = FastRCNNConvFCHead((channels, 7, 7), [channels] * 4, [fc], norm_layer=norm)
+    else:
+        raise UserError(f"box head {kind!r} is not known: 2fc or 4conv1fc")
+    return head
 
 
 def _box_predictor(fc: int, outputs: int) -> nn.Module:
     from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
 
-    return FastRCNNPredictor(fc, outputs)
+    predictor: nn.Module = FastRCNNPredictor(fc, outputs)
+    return predictor
 
 
 def trained(model: nn.Module) -> list[torch.Tensor]:

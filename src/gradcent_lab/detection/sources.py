@@ -15,9 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.cli import UserError
 from gradcent_lab.data.catalogue import SETS, place
 from gradcent_lab.detection.coco import library
+from gradcent_lab.errors import UserError
 
 SPLITS = ("train", "test")
 
