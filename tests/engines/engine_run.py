@@ -40,21 +40,20 @@ def main(names: list[str]) -> int:
     unknown = set(names) - ENVIRONMENTS.keys()
     if unknown:
         raise SystemExit(f"unknown part {min(unknown)}; choose from {', '.join(ENVIRONMENTS)}")
-    failed, facts = [], []
+    failed = []
     for name in names or list(ENVIRONMENTS):
         start = time.monotonic()
         try:
             python = environment(name)
         except subprocess.CalledProcessError as error:
-            facts.append({"environment": name, "missing": f"pip could not install it: {error.stderr[-200:]}"})
+            write([{"environment": name, "missing": f"pip could not install it: {error.stderr[-200:]}"}])
             failed.append(name)
             continue
         found, code = run(name, python)
-        facts += found
+        write(found)  # after each part, so that an interrupted run keeps what it has
         if code:
             failed.append(name)
         print(f"{name}: {len(found)} facts, {time.monotonic() - start:.0f} s", flush=True)
-    write(facts)
     print(f"failed: {', '.join(failed)}" if failed else "all passed")
     return len(failed)
 
