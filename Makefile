@@ -15,7 +15,7 @@ demo: $(VENV)/.ready
 	$(BIN)/gradcent demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # every engine and framework, each in an environment of its own; writes docs/engines-matrix.md
 test-engines: $(VENV)/.ready

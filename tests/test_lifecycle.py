@@ -266,6 +266,14 @@ def test_groups_added_later_are_planned_when_they_come(case: Case) -> None:
     close(train(True), train(False))
 
 
+def test_a_group_added_later_has_its_switch() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    optimizer = gradcent.attach(torch.optim.SGD(model[0].parameters(), lr=0.1), model)
+    optimizer.add_param_group({"params": model[1].parameters(), "centralize": False})
+    assert gradcent.attached(optimizer).plan.layout(model[1].weight) is None
+    assert all("centralize" not in group for group in optimizer.state_dict()["param_groups"])
+
+
 def test_a_layer_grown_after_attach_is_planned() -> None:
     model = nn.Sequential(nn.Linear(4, 4))
     optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)

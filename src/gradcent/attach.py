@@ -75,7 +75,7 @@ def detach(optimizer: Opt) -> Opt:
         optimizer._gradcent_hooks.remove()  # type: ignore[attr-defined]
     _take_step_back(optimizer)
     attachment.give_switches_back(optimizer)
-    for name in ("_gradcent", "_gradcent_hooks", "_gradcent_identity"):
+    for name in ("_gradcent", "_gradcent_hooks", "_gradcent_body"):
         optimizer.__dict__.pop(name, None)
     # SGDW and users' own subclasses of drop-ins have no plain class to go back to: they stay, switched off.
     optimizer.__class__ = _plain_class(type(optimizer))

@@ -62,7 +62,7 @@ class Attachment:
                 )
             plan = Plan.of(model, layers=options.layers, overrides=options.overrides)
         self.options = options
-        self.identity = f"gradcent-{next(_identities)}"  # a compiled step is guarded by it
+        self.identity = f"gradcent-{next(_identities)}"  # a compiled step belongs to one attachment
         self.skipped_steps = 0
         self.plan = Plan([])
         self._whole_plan = plan
@@ -70,9 +70,8 @@ class Attachment:
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, said=False)
         self.plan.require_something("optimizer's share of the model")
-        for (
-            group
-        ) in optimizer.param_groups:  # only now: a refused attach must not forget what a group asked for
+        # Only now: a refused attach must not forget what a group asked for.
+        for group in optimizer.param_groups:
             group.pop(SWITCH, None)
 
     def give_switches_back(self, optimizer: torch.optim.Optimizer) -> None:

@@ -53,6 +53,33 @@ _OTHERS: dict[str, DecayKind] = {
     "bitsandbytes.Lion8bit": "decoupled",
 }
 
+# Classes of pytorch-optimizer whose `weight_decouple=False` does not mean that λw is added to the gradient (it meets a
+# normalized, filtered or orthogonalized one, or divides the weight); found by a test that steps each of them.
+_NOT_ADDED = frozenset(
+    [
+        "AdaGO",
+        "AdaMuon",
+        "AdamP",
+        "AdamWSN",
+        "Adan",
+        "BCOS",
+        "DistributedMuon",
+        "Grams",
+        "GrokFastAdamW",
+        "Kron",
+        "LaProp",
+        "Lamb",
+        "MARS",
+        "Muon",
+        "NorMuon",
+        "NovoGrad",
+        "SGDP",
+        "SGDSaI",
+        "SPlus",
+        "TAM",
+    ]
+)
+
 
 def decay_kind(optimizer: torch.optim.Optimizer, group: dict[str, Any], chosen: str = "auto") -> DecayKind:
     """Return how this param group decays its weights, or refuse a choice that contradicts the optimizer."""
@@ -73,6 +100,8 @@ def _own_kind(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> DecayK
         return "none"
     # Adam, NAdam, RAdam of torch; pytorch-optimizer's classes
     for flag in ("decoupled_weight_decay", "weight_decouple"):
+        if flag in group and not group[flag] and _is_not_added(optimizer):
+            return "unknown"
         if flag in group:
             return "decoupled" if group[flag] else "coupled"
     for ancestor in type(optimizer).__mro__:
@@ -85,3 +114,10 @@ def _own_kind(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> DecayK
         if f"{package}.{ancestor.__name__}" in _OTHERS:
             return _OTHERS[f"{package}.{ancestor.__name__}"]
     return "unknown"
+
+
+def _is_not_added(optimizer: torch.optim.Optimizer) -> bool:
+    return any(
+        ancestor.__name__ in _NOT_ADDED and ancestor.__module__.startswith("pytorch_optimizer.")
+        for ancestor in type(optimizer).__mro__
+    )

@@ -56,8 +56,10 @@ def check_sgdw(dtype):
 
 
 def check_adam(dtype, decoupled=False):
+    # g / (|g| + eps) multiplies the rounding of an element near 0 by 1 / eps: with a small eps the
+    # comparison would be of that, not of the kernel
     setting = dict(
-        lr=0.01, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=decoupled, maximize=False
+        lr=0.01, beta1=0.9, beta2=0.99, eps=1e-2, weight_decay=0.1, decoupled=decoupled, maximize=False
     )
     for at in ("gradient", "update"):
         params = tensors(dtype)

@@ -83,7 +83,11 @@ def centralize_gradients_(
 
 
 def _centralized(
-    gradients: list[Tensor], layouts: Sequence[Layout | None], weights: list[Tensor], decay: Decay, kernel: str
+    gradients: list[Tensor],
+    layouts: Sequence[Layout | None],
+    weights: list[Tensor],
+    decay: Decay,
+    kernel: str,
 ) -> list[Tensor]:
     """All have layouts; take the first path that fits, or the one that was asked for."""
     if _may_be_native(gradients, kernel):

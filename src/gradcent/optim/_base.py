@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ..attachment import Attachment, Options
+from ..attachment import SWITCH, Attachment, Options
 from ..hooks import StepHooks
 from ._collect import collect
 from ._seam import announce
@@ -21,7 +21,7 @@ class Centralized(_Below):
 
     _gradcent: Attachment | None = None
     _gradcent_hooks: StepHooks | None = None
-    _gradcent_identity = "off"
+    _gradcent_body: Any = None
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class Centralized(_Below):
 
     def _join(self, attachment: Attachment) -> None:
         self._gradcent = attachment
-        self._gradcent_identity = attachment.identity
+        rebuild = getattr(type(self).step, "rebuild", None)
+        self._gradcent_body = None if rebuild is None else rebuild(attachment.identity)
         options = attachment.options
         hooks = self._gradcent_needs_hooks(options)
         if any(hooks.values()) or options.nonfinite != "propagate":
@@ -67,6 +68,7 @@ class Centralized(_Below):
         if self._gradcent is not None:
             try:
                 self._gradcent.add_group(self, self.param_groups[-1])
+                self.param_groups[-1].pop(SWITCH, None)
             except Exception:
                 self.param_groups.pop()
                 raise

@@ -161,16 +161,23 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
     raw = inspect.unwrap(torch_class.step)  # type: ignore[attr-defined]
     inside = functional or raw.__globals__[functional_name]
     names = {**raw.__globals__, functional_name: centralizing(inside)}
-    rebuilt = types.FunctionType(raw.__code__, names, raw.__name__, raw.__defaults__, raw.__closure__)
-    rebuilt.__kwdefaults__ = raw.__kwdefaults__
-    rebuilt.__doc__ = raw.__doc__
 
-    @functools.wraps(rebuilt)
+    def rebuild(identity: str) -> Any:
+        # Dynamo keeps compiled graphs by code object, and what the plan says is a constant in them. So torch's
+        # step, ours, and ours with another plan each need a code object of their own.
+        code = raw.__code__.replace(co_name=f"step_{identity}")
+        made = types.FunctionType(code, names, raw.__name__, raw.__defaults__, raw.__closure__)
+        made.__kwdefaults__ = raw.__kwdefaults__
+        made.__doc__ = raw.__doc__
+        return made
+
+    switched_off = rebuild("off")
+
+    @functools.wraps(switched_off)
     def step(self: Any, closure: Any = None) -> Any:
-        if self._gradcent_identity == "":  # read so that a compiled step is guarded by the attachment
-            raise RuntimeError("this optimizer was not set up by gradcent")
-        return rebuilt(self, closure)
+        return (self._gradcent_body or switched_off)(self, closure)
 
+    step.rebuild = rebuild  # type: ignore[attr-defined]
     return _use_grad_for_differentiable(step) if _may_differentiate(torch_class) else torch.no_grad()(step)
 
 
