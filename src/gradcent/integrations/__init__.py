@@ -31,16 +31,37 @@ def require(module: str, pip: str | None = None) -> Any:
         ) from None
 
 
-def attach_and_say(optimizer: torch.optim.Optimizer, model: Any, **options: Any) -> None:
-    """Attach, unless the user has done it already, and log the plan's totals once."""
-    if attached(optimizer) is None:
-        attach(optimizer, model, **options)
-    elif options:
-        raise ValueError(
-            "gradcent is attached to this optimizer already, so the options given here "
-            f"({', '.join(options)}) would be ignored: give them in one place"
-        )
-    say(optimizer)
+def attach_and_say(optimizer: Any, model: Any, **options: Any) -> None:
+    """Attach to the optimizer inside whatever wraps it, unless that is done already, and log the plan's totals.
+
+    Trainers come here once per fit, also with an optimizer they kept from the last one.
+    """
+    inner = innermost(optimizer)
+    attachment = attached(inner)
+    if attachment is None:
+        attach(inner, model, **options)
+        _bind_again(optimizer)
+    else:
+        other = [
+            name
+            for name, value in options.items()
+            if name != "plan" and getattr(attachment.options, name) != value
+        ]
+        if other:
+            raise ValueError(
+                "gradcent is attached to this optimizer already, with other options, so those given here "
+                f"({', '.join(other)}) would be ignored: give them in one place"
+            )
+    say(inner)
+
+
+def _bind_again(wrapper: Any) -> None:
+    """With a GradScaler, Accelerate's wrapper has taken hold of the plain optimizer's `step`: let it do so anew."""
+    inner = getattr(wrapper, "optimizer", None)
+    if inner is not None and hasattr(wrapper, "_optimizer_original_step_method"):
+        patch: Any = require("accelerate.optimizer", "accelerate").patch_optimizer_step
+        wrapper._optimizer_original_step_method = inner.step
+        wrapper._optimizer_patched_step_method = patch(wrapper, inner.step)
 
 
 def say(optimizer: torch.optim.Optimizer) -> None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import attach_and_say, innermost
+from . import attach_and_say
 
 
 def add_to(model: Any, **options: Any) -> None:
     """Add the callback to a YOLO model (or any Ultralytics model or trainer); options as for `attach`."""
 
     def on_pretrain_routine_end(trainer: Any) -> None:
-        attach_and_say(innermost(trainer.optimizer), _unwrapped(trainer.model), **options)
+        attach_and_say(trainer.optimizer, _unwrapped(trainer.model), **options)
 
     model.add_callback("on_pretrain_routine_end", on_pretrain_routine_end)
 

@@ -175,7 +175,13 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
 
     @functools.wraps(switched_off)
     def step(self: Any, closure: Any = None) -> Any:
-        return (self._gradcent_body or switched_off)(self, closure)
+        if torch.compiler.is_compiling():
+            return (self._gradcent_body or switched_off)(self, closure)
+        self._gradcent_inside = True  # torch's own step, bound before attaching, does not come by here
+        try:
+            return (self._gradcent_body or switched_off)(self, closure)
+        finally:
+            self._gradcent_inside = False
 
     step.rebuild = rebuild  # type: ignore[attr-defined]
     return _use_grad_for_differentiable(step) if _may_differentiate(torch_class) else torch.no_grad()(step)
