@@ -187,7 +187,9 @@ _FLAT = (
 
 
 def _is_flat(parameter: Any) -> bool:
-    return type(parameter).__name__ == "FlatParameter" or hasattr(parameter, "ds_id")
+    # FSDP1's flat parameters, the pieces it shows with use_orig_params=True, and ZeRO 3's
+    marks = ("_fsdp_flattened", "ds_id")
+    return type(parameter).__name__ == "FlatParameter" or any(hasattr(parameter, each) for each in marks)
 
 
 def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachment) -> None:
