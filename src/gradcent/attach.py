@@ -159,6 +159,12 @@ def _refuse(optimizer: Any, model: Any) -> None:
                 f"{type(optimizer).__name__} only passes its steps on to another optimizer; "
                 f"attach to that one: gradcent.attach(optimizer.{name}, model)"
             )
+    several = getattr(optimizer, "optimizers", None)  # torchtitan's container
+    if isinstance(several, (list, tuple)) and any(isinstance(e, torch.optim.Optimizer) for e in several):
+        raise TypeError(
+            f"{type(optimizer).__name__} only passes its steps on to the optimizers in it, whose decay it does not "
+            "show; attach to each of them: gradcent.integrations.attach_each(optimizer.optimizers, model)"
+        )
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise TypeError(
             "SparseAdam trains embeddings through sparse gradients, which have no weight vectors to centralize; "

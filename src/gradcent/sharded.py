@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -209,9 +210,14 @@ def _sums(local: Tensor, held: Share) -> Tensor:
     for dim, each in enumerate(held.vectors):
         if isinstance(each, tuple):
             shape = (*sums.shape[:dim], held.kept[dim], *sums.shape[dim + 1 :])
-            index = torch.tensor(each, device=local.device, dtype=torch.long)
-            sums = sums.new_zeros(shape).index_add_(dim, index, sums)
+            sums = sums.new_zeros(shape).index_add_(dim, _index(each, local.device), sums)
     return sums
+
+
+@lru_cache(maxsize=1024)
+def _index(vectors: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return the vectors' numbers on the device, kept there: a copy in every step would wait for it."""
+    return torch.tensor(vectors, device=device, dtype=torch.long)
 
 
 def _added_up(sums: list[tuple[_Shard, Tensor]]) -> list[Tensor]:
@@ -238,7 +244,7 @@ def _shifted(local: Tensor, held: Share, totals: Tensor) -> Tensor:
     means = totals / held.length
     for dim, each in enumerate(held.vectors):
         if isinstance(each, tuple):
-            means = means.index_select(dim, torch.tensor(each, device=local.device, dtype=torch.long))
+            means = means.index_select(dim, _index(each, local.device))
     half = real.dtype in (torch.float16, torch.bfloat16)
     work = torch.float32 if half else real.dtype
     coarse = means.to(work)

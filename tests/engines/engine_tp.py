@@ -96,7 +96,9 @@ for _optimizer, _at in (("sgd", "gradient"), ("sgd", "update"), ("adam", "gradie
         return {"difference": difference(whole(net), reference(start, optimizer, at))}
 
 
-@case("tp-gradients", "tensor parallel", "attach_to_gradients, before or after parallelize_module", limit=1e-12)
+@case(
+    "tp-gradients", "tensor parallel", "attach_to_gradients, before or after parallelize_module", limit=1e-12
+)
 def on_gradients() -> dict[str, Any]:
     found = 0.0
     for before in (True, False):
@@ -120,7 +122,9 @@ def on_gradients() -> dict[str, Any]:
     return {"difference": found}
 
 
-@case("dtensor-gradients", "tensor parallel", "attach_to_gradients on a cut transposed convolution", limit=1e-12)
+@case(
+    "dtensor-gradients", "tensor parallel", "attach_to_gradients on a cut transposed convolution", limit=1e-12
+)
 def cut_on_gradients() -> dict[str, Any]:
     """A weight whose groups the border of a shard cuts, in a model distributed by hand."""
     from torch.distributed.tensor import Shard, distribute_tensor

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine_examples import drift_in_example
 
 jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
@@ -289,3 +290,9 @@ def test_constant_vectors_come_out_zero(dtype: str) -> None:
 
     array = jnp.full((4099, 3), 0.1, dtype=dtype)
     assert not np.asarray(centralized(array, gradcent.Layout.columns(array.shape)), dtype=np.float32).any()
+
+
+@pytest.mark.slow
+def test_example(verified: Any) -> None:
+    what = "examples/integrations/with_optax.py: weight sums stay, float32"
+    verified("JAX: optax + flax.linen", "optax", what, drift_in_example("with_optax"), 1e-6)

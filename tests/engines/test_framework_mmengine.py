@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+from engine_examples import drift_in_example
 from engine_truth import OVERRIDES, batches, difference, loss_of, model, reference
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -32,3 +33,9 @@ def test_weights_are_those_by_hand(at: str, verified: Any) -> None:
     verified(
         "MMEngine", "mmengine", f"CentralizedConstructor from a config, at the {at}, clipped", found, 1e-12
     )
+
+
+@pytest.mark.slow
+def test_example(verified: Any) -> None:
+    what = "examples/integrations/with_mmengine.py: weight sums stay, float32"
+    verified("MMEngine", "mmengine", what, drift_in_example("with_mmengine"), 1e-6)

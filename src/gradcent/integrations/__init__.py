@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..attach import attach, attached
+from ..plan import Plan
 
 logger = logging.getLogger("gradcent")
 
@@ -53,6 +54,30 @@ def attach_and_say(optimizer: Any, model: Any, **options: Any) -> None:
                 f"({', '.join(other)}) would be ignored: give them in one place"
             )
     say(inner)
+
+
+def attach_each(optimizers: Any, model: Any, **options: Any) -> None:
+    """Attach to each of several optimizers of one model (or of its parts), in Lightning's or torchtitan's manner.
+
+    One that trains nothing to centralize, embeddings and norms for instance, is left as it is and named
+    in the log; if that is so for all of them, it is an error.
+    """
+    everyone = list(optimizers)
+    chosen = {name: options[name] for name in ("layers", "overrides") if name in options}
+    plan = options.get("plan") or Plan.of(model, **chosen)
+    left = []
+    for number, optimizer in enumerate(everyone):
+        held = [each for group in innermost(optimizer).param_groups for each in group["params"]]
+        if any(plan.layout(each) is not None for each in held) or len(everyone) == 1:
+            attach_and_say(optimizer, model, **options)
+        else:
+            left.append(f"{number} ({type(innermost(optimizer)).__name__})")
+    if left and len(left) == len(everyone):
+        raise ValueError(
+            "nothing would be centralized in any of these optimizers; see gradcent.explain(model)"
+        )
+    if left:
+        logger.info("gradcent: nothing to centralize in optimizer %s", ", ".join(left))
 
 
 def _bind_again(wrapper: Any) -> None:
