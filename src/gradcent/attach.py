@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import optim
+from . import optim, sharded
 from .attachment import At, Attachment, Decay, NonFinite, Options
 from .operator import vector_means
 from .optim._base import Centralized, Hooked, Seamed
@@ -204,8 +204,11 @@ def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachm
         momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
         if momentum is None or entry.layout is None:
             continue
-        means = vector_means(momentum.detach(), entry.layout)
-        if float(means.abs().max()) > 1e-4 * float(momentum.abs().max()):
+        # Each rank looks at what it holds: a reduction here would stall where one of them holds nothing.
+        here = sharded.whole_vectors(momentum, entry.layout)
+        if here is None:
+            continue
+        if float(vector_means(*here).abs().max()) > 1e-4 * float(here[0].abs().max()):
             warnings.warn(
                 f"gradcent: attached in mid-training, and the momentum of {entry.name} was gathered without GC. "
                 "That is fine, but weight sums go on drifting until it has decayed, by -lr*β/(1-β) times its sum",

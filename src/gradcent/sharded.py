@@ -130,6 +130,12 @@ def restore_means_(weights: Sequence[Tensor], layouts: Sequence[Layout], means: 
             shard.local.copy_(_shifted(shard.local, shard.share, drift))
 
 
+def whole_vectors(tensor: Tensor, layout: Layout) -> tuple[Tensor, Layout] | None:
+    """Return the tensor (of a DTensor, the shard) if whole weight vectors of it are here, and their layout."""
+    shard = _Shard.of(tensor.detach(), layout, tensor)
+    return None if shard.layout is None else (shard.local, shard.layout)
+
+
 class _Shard:
     """A gradient as this rank sees it: the local tensor, and its local layout or its share of cut vectors."""
 
