@@ -34,6 +34,15 @@ def is_sharded(tensor: Tensor) -> bool:
     return any_sharded([tensor])
 
 
+def refuse_compiling(tensors: Sequence[Tensor]) -> None:
+    """Say that a step over DTensors cannot be compiled, where somebody is doing that."""
+    if torch.compiler.is_compiling() and any_sharded(tensors):
+        raise RuntimeError(
+            "gradcent: a step over sharded parameters (DTensor) cannot be compiled; "
+            "call optimizer.step() as it is, and compile the model alone"
+        )
+
+
 def centralized(
     gradients: Sequence[Tensor],
     layouts: Sequence[Layout | None],
@@ -150,6 +159,7 @@ class _Shard:
     def of(cls, gradient: Tensor, layout: Layout | None, weight: Tensor) -> _Shard:
         if layout is None or not is_sharded(gradient):
             return cls(gradient, gradient, weight, layout)
+        refuse_compiling([gradient])
         mesh, placements = gradient.device_mesh, gradient.placements  # type: ignore[attr-defined]
         local = _local(gradient)
         coordinate = mesh.get_coordinate()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from engine_harness import case
+from engine_harness import case, refused
 from engine_truth import OPTIMIZERS, OVERRIDES, Net, batches, difference, loss_of, model, reference
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -245,6 +245,27 @@ def mid_training() -> dict[str, Any]:
         else:
             by_hand(truth, step_truth, "gradient", 0.05)
     return {"difference": difference(whole(net), {n: p.detach() for n, p in truth.named_parameters()})}
+
+
+@case(
+    "fsdp2-compiled",
+    "FSDP2 fully_shard",
+    "a compiled step is refused, the compiled model goes on",
+    limit=1e-12,
+)
+def compiled() -> dict[str, Any]:
+    start = model()
+    net = sharded(start)
+    forward = torch.compile(net, backend="eager")
+    step_with = gradcent.attach(OPTIMIZERS["sgd"](net.parameters()), net, overrides=OVERRIDES)
+    step = torch.compile(step_with.step, backend="eager")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for x, y in batches():
+        step_with.zero_grad()
+        loss_of(forward, mine(x, rank, world), mine(y, rank, world)).backward()
+        refused(Exception, "compile the model alone", step)  # Dynamo wraps the error in one of its own
+        step_with.step()
+    return {"difference": difference(whole(net), reference(start, "sgd", "gradient"))}
 
 
 class Everything(Net):

@@ -86,7 +86,8 @@ def environment(name: str) -> str:
         venv.create(folder, with_pip=True, clear=True)
         inside = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
         (inside / "base.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        command = [str(python), "-m", "pip", "install", "--quiet", *ENVIRONMENTS[name]]
+        pinned = ("--constraint", str(ROOT / "requirements" / "engines.txt"))
+        command = [str(python), "-m", "pip", "install", "--quiet", *pinned, *ENVIRONMENTS[name]]
         subprocess.run(command, check=True, capture_output=True, text=True)
         (folder / ".ready").touch()
     return str(python)

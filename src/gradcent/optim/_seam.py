@@ -49,6 +49,7 @@ def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[
     if attachment is None:
         _stepping.value = None
         return
+    sharded.refuse_compiling(parameters)
     known = _known.setdefault(attachment, {})
     at = id(parameters[0]) if parameters else 0
     found = known.get(at)
