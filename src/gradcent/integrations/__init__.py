@@ -104,3 +104,9 @@ def innermost(optimizer: Any) -> Any:
         if isinstance(inner, torch.optim.Optimizer) and inner is not optimizer:
             return innermost(inner)
     return optimizer
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the model inside DDP, so that names are the user's; any other model may have a part called `module`."""
+    around = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    return model.module if isinstance(model, around) else model
