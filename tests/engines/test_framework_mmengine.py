@@ -41,7 +41,7 @@ def test_weights_are_those_by_hand(at: str, verified: Any) -> None:
 
 def test_a_model_that_has_a_part_called_module() -> None:
     """Only DDP's `module` is the model; here the head would be left alone without a word."""
-    import gradcent.integrations.mmengine  # noqa: F401
+    import gradcent.integrations.mmengine
 
     net = torch.nn.ModuleDict({"module": torch.nn.Linear(4, 4), "head": torch.nn.Linear(4, 2)})
     config = {
