@@ -281,15 +281,16 @@ def _describe(tensor: Tensor) -> tuple[int, int, tuple[int, ...], tuple[int, ...
 def _openmp_entry_points() -> tuple[str, list[int]]:
     """Find the OpenMP library that torch computes with, and its addresses for starting a parallel region."""
     names = ["GOMP_parallel", "__kmpc_fork_call", "__kmpc_push_num_threads", "__kmpc_global_thread_num"]
+    names += ["omp_get_thread_num"]
     for path in (None, *_openmp_libraries()):
         try:
             library = ctypes.CDLL(path, mode=ctypes.DEFAULT_MODE | getattr(os, "RTLD_NOLOAD", 0))
         except OSError:
             continue
         found = [_address(library, name) for name in names]
-        if found[0] or all(found[1:]):
+        if found[0] or all(found[1:4]):
             return ("torch's OpenMP", found)
-    return ("one core: torch's OpenMP was not found", [0, 0, 0, 0])
+    return ("one core: torch's OpenMP was not found", [0, 0, 0, 0, 0])
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

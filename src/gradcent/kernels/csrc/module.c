@@ -165,13 +165,13 @@ static PyObject *adagrad(PyObject *self, PyObject *args) {
 static PyObject *setup(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *types, *exchange, *describe, *zeros_like, *is_neg;
-    unsigned long long entry[4];
-    if (!PyArg_ParseTuple(args, "O!OOOOKKKK", &PyTuple_Type, &types, &exchange, &describe, &zeros_like, &is_neg, &entry[0],
-                          &entry[1], &entry[2], &entry[3]))
+    unsigned long long entry[5];
+    if (!PyArg_ParseTuple(args, "O!OOOOKKKKK", &PyTuple_Type, &types, &exchange, &describe, &zeros_like, &is_neg, &entry[0],
+                          &entry[1], &entry[2], &entry[3], &entry[4]))
         return NULL;
     if (gradcent_operands_setup(types, exchange, describe, zeros_like, is_neg)) return NULL;
     gradcent_use_openmp((void *)(uintptr_t)entry[0], (void *)(uintptr_t)entry[1], (void *)(uintptr_t)entry[2],
-                        (void *)(uintptr_t)entry[3]);
+                        (void *)(uintptr_t)entry[3], (void *)(uintptr_t)entry[4]);
     Py_RETURN_NONE;
 }
 
