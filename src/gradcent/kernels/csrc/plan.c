@@ -112,7 +112,10 @@ static int64_t panel(const tensor_t *t) {
 
 static void list_columns(const job_t *job, int stage, int64_t k, tasks_t *tasks) {
     const tensor_t *t = &job->tensors[k];
-    if (stage == COLUMN_MEAN) add_range(tasks, k, stage, t->batch * t->vectors, 512, t->inner);
+    const int64_t step = 512 / t->inner;
+    for (int64_t b = 0; stage == COLUMN_MEAN && b < t->batch; b++) /* a task keeps to one batch */
+        for (int64_t v = 0; v < t->vectors; v += step)
+            add(tasks, k, stage, b * t->vectors + v, b * t->vectors + (v + step < t->vectors ? v + step : t->vectors), step);
     for (int64_t b = 0; stage != COLUMN_MEAN && b < t->batch; b++)
         for (int64_t chunk = 0; chunk < COLUMN_CHUNKS; chunk++) add(tasks, k, stage, b, chunk, 1);
 }
@@ -143,8 +146,8 @@ static void list(const job_t *job, int stage, tasks_t *tasks) {
  * wrote in the last step, or read in the last stage, may still be in its caches, and cores of one machine
  * need not share any. Who is done early takes tasks from the others. */
 typedef struct {
-    _Alignas(64) int64_t next;
-    int64_t end;
+    _Alignas(64) int64_t taken;
+    int64_t begin, end;
 } range_t;
 
 #define MAX_THREADS 256
@@ -153,7 +156,7 @@ typedef struct {
     const engine_t *engine;
     const job_t *job;
     const task_t *tasks;
-    int count;
+    int count, backwards;
     range_t ranges[MAX_THREADS];
 } queue_t;
 
@@ -163,9 +166,9 @@ static void work(void *data) {
     for (int other = 0; other < queue->count; other++) {
         range_t *range = &queue->ranges[(own + other) % queue->count];
         for (;;) {
-            int64_t k = __atomic_fetch_add(&range->next, 1, __ATOMIC_RELAXED);
-            if (k >= range->end) break;
-            queue->engine->run(queue->job, &queue->tasks[k]);
+            const int64_t k = __atomic_fetch_add(&range->taken, 1, __ATOMIC_RELAXED);
+            if (k >= range->end - range->begin) break;
+            queue->engine->run(queue->job, &queue->tasks[queue->backwards ? range->end - 1 - k : range->begin + k]);
         }
     }
 }
@@ -175,7 +178,7 @@ static void share_out(queue_t *queue, const tasks_t *tasks, int threads) {
     queue->count = threads;
     for (int part = 0; part < threads; part++) {
         const double limit = (double)tasks->elements * (part + 1) / threads;
-        queue->ranges[part].next = at;
+        queue->ranges[part] = (range_t){.begin = at};
         while (at < tasks->count && (part == threads - 1 || (double)tasks->items[at].before < limit)) at++;
         queue->ranges[part].end = at;
     }
@@ -190,6 +193,7 @@ static int run_stage(const job_t *job, int stage, int64_t tensor, int threads) {
         list_columns(job, stage, tensor, &tasks);
     if (!tasks.failed && tasks.count) {
         queue_t queue = {.engine = gradcent_engine(), .job = job, .tasks = tasks.items};
+        queue.backwards = stage == COLUMN_STEP; /* what was summed last is in cache still */
         if (threads > tasks.count) threads = (int)tasks.count;
         if (threads > MAX_THREADS) threads = MAX_THREADS;
         share_out(&queue, &tasks, threads);
