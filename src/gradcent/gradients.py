@@ -81,7 +81,8 @@ class _Place:
             self.hook(tensor)
 
     def hook(self, tensor: Tensor) -> None:
-        if not tensor.requires_grad or tensor.numel() != self.layout.numel:
+        whole = tensor.numel() == self.layout.numel or hasattr(tensor, "ds_shape")
+        if not tensor.requires_grad or not whole:
             return  # frozen, or the piece of a sharded one, which backward does not reach
         before = getattr(tensor, _MARK, None)
         if before is self.handles:
@@ -154,6 +155,8 @@ def centralize_gradients_(
 
 def _hook(layout: Layout) -> Any:
     def hook(gradient: Tensor) -> Tensor:
+        if sharded.is_sharded(gradient):  # tensor parallel: the parameter itself is a DTensor
+            return sharded.centralized([gradient], [layout], [gradient], decay=0.0)[0]
         return gradient if gradient.is_sparse else centralize(gradient, layout)
 
     return hook

@@ -43,6 +43,7 @@ def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[
     if attachment is None:
         _stepping.value = None
         return
+    sharded.refuse_compiling(parameters)
     _stepping.layouts, shapes = planned(attachment, parameters)
     _stepping.value = (shapes, attachment.options.at, coupled, attachment.options.kernel)
 
@@ -160,8 +161,10 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
     def step(self: Any, closure: Any = None) -> Any:
         body = self._gradcent_body or switched_off
         mine = self._gradcent
-        if mine is None or not quick or torch.compiler.is_compiling() or torch.is_grad_enabled():
+        if torch.compiler.is_compiling():
             return body(self, closure)
+        if mine is None or not quick or torch.is_grad_enabled():
+            return _marked(self, body, closure)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -171,13 +174,22 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
         if left:
             self.param_groups = left
             try:
-                body(self)
+                _marked(self, body, None)
             finally:
                 self.param_groups = groups
         return loss
 
     step.rebuild = rebuild  # type: ignore[attr-defined]
     return _use_grad_for_differentiable(step) if _may_differentiate(torch_class) else torch.no_grad()(step)
+
+
+def _marked(optimizer: Any, body: Any, closure: Any) -> Any:
+    """Step, and say so to `_init_group`: a step of torch, bound before attaching, does not come by here."""
+    optimizer._gradcent_inside = True
+    try:
+        return body(optimizer, closure)
+    finally:
+        optimizer._gradcent_inside = False
 
 
 def _may_differentiate(torch_class: type) -> bool:
