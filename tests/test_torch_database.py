@@ -111,17 +111,19 @@ def impls(name: str, options: dict[str, Any]) -> list[dict[str, bool]]:
 def test_every_input_trains_as_torch_fed_by_hand_in_every_form(name: str, given: Any) -> None:
     """Parity of loop, foreach and fused, and of each with torch's own class."""
     options = copy.deepcopy(given.kwargs)
+    steps = 4
+    if name == "LBFGS":  # iterated to the end it amplifies rounding, and under maximize it diverges
+        options["max_iter"], steps = 3, 1
     expected = layer()
-    plain = INFOS[name].optim_cls(
-        expected.parameters(), **{"foreach": False, **options} if impls(name, options)[1:] else options
-    )
-    train(expected, plain, hand=True)
+    loop = {"foreach": False} if "foreach" in INFOS[name].supported_impls else {}
+    plain = INFOS[name].optim_cls(expected.parameters(), **{**loop, **options})
+    train(expected, plain, steps, hand=True)
     for form in impls(name, options):
         model = layer()
         optimizer = ours(name, model, **{**copy.deepcopy(options), **form})
-        train(model, optimizer)
-        # Adafactor's forms differ in torch as well; upstream gives them room
-        tolerance = 1e-4 if name == "Adafactor" and form else 1e-9
+        train(model, optimizer, steps)
+        # forms of these two differ in torch as well; upstream gives them room
+        tolerance = {"Adafactor": 1e-4, "ASGD": 1e-7}.get(name, 1e-9) if form else 1e-9
         torch.testing.assert_close(model.weight, expected.weight, rtol=tolerance, atol=tolerance)
 
 
@@ -161,7 +163,9 @@ def test_every_input_keeps_its_state_through_a_state_dict(name: str, given: Any)
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     train(model, optimizer, 2)
     train(again, other, 2)
-    assert torch.equal(model.weight, again.weight)
+    # torch's load_state_dict casts NAdam's float32 mu_product to the parameter's dtype
+    tolerance = 1e-6 if name == "NAdam" else 0.0
+    torch.testing.assert_close(model.weight, again.weight, rtol=tolerance, atol=tolerance)
     older = copy.deepcopy(optimizer.state_dict())
     for group in older["param_groups"]:  # a checkpoint from before these flags were there
         for flag in INFOS[name].not_og_supported_flags:
@@ -170,11 +174,15 @@ def test_every_input_keeps_its_state_through_a_state_dict(name: str, given: Any)
     train(again, other, 1)
     train(model, optimizer, 1)
     if not any(given.kwargs.get(flag) for flag in INFOS[name].not_og_supported_flags):
-        torch.testing.assert_close(model.weight, again.weight, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(model.weight, again.weight, rtol=1e-10 + tolerance, atol=1e-12 + tolerance)
 
 
 @every_input
 def test_every_input_can_be_deepcopied_and_pickled(name: str, given: Any) -> None:
+    if name == "LBFGS":
+        plain = copy.deepcopy(torch.optim.LBFGS(layer().parameters()))
+        if not hasattr(plain, "_params"):
+            pytest.skip("torch's own LBFGS cannot step once it was copied")
     model = layer()
     optimizer = ours(name, model, **copy.deepcopy(given.kwargs))
     train(model, optimizer, 2)
@@ -236,14 +244,16 @@ def test_complex_parameters_train_as_torch_fed_by_hand(name: str) -> None:
 
 @every_class
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_lower_precision_parameters_train(name: str, dtype: torch.dtype) -> None:
+def test_lower_precision_parameters_train_as_torch_fed_by_hand(name: str, dtype: torch.dtype) -> None:
     if name == "LBFGS" and dtype is not torch.float32:
         pytest.skip("L-BFGS in half precision is torch's own trouble")
-    model = layer(dtype)
-    optimizer = ours(name, model, lr=0.01)
-    losses = train(model, optimizer, 10, fixed=True)
-    assert losses[-1] < losses[0]
+    model, hand = layer(dtype), layer(dtype)
+    train(model, ours(name, model, lr=0.01), 1)
+    train(hand, INFOS[name].optim_cls(hand.parameters(), lr=0.01), 1, hand=True)
     assert model.weight.dtype is dtype
+    # where float16 cannot hold an eps of 1e-8, torch has nan, and so have we
+    room = (100 if name == "LBFGS" else 4) * torch.finfo(dtype).eps
+    torch.testing.assert_close(model.weight, hand.weight, rtol=room, atol=room, equal_nan=True)
 
 
 @every_class
