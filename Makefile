@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-engines lint bench clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -15,7 +15,11 @@ demo: $(VENV)/.ready
 	$(BIN)/gradcent demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# every engine and framework, each in an environment of its own; writes docs/engines-matrix.md
+test-engines: $(VENV)/.ready
+	$(BIN)/python tests/engines/engine_run.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

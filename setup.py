@@ -30,6 +30,7 @@ setup(
             [
                 f"{SOURCES}/{name}.c"
                 for name in (
+                    "collect",
                     "isa_avx2",
                     "isa_avx512",
                     "isa_baseline",

@@ -36,14 +36,16 @@ def test_help_answers_at_once_and_without_torch():
 
 def test_import_adds_little_to_torch():
     code = (
-        "import time, torch; start = time.process_time(); import gradcent; "
-        "print(time.process_time() - start); import sys; assert 'torch._dynamo' not in sys.modules"
+        "import time; begin = time.process_time(); import torch; start = time.process_time(); import gradcent; "
+        "print(time.process_time() - start, start - begin); import sys; assert 'torch._dynamo' not in sys.modules"
     )
-    took = [
-        float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-        for _ in range(3)
-    ]
-    assert min(took) < 0.05
+    took = []
+    for _ in range(3):
+        out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        took.append([float(word) for word in out.split()])
+    ours, torchs = min(took)
+    # 50 ms where torch takes its usual second or more; a busy machine slows both
+    assert ours < max(0.05, 0.05 * torchs)
 
 
 def test_library_does_not_import_the_lab():

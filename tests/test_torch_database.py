@@ -107,23 +107,30 @@ def impls(name: str, options: dict[str, Any]) -> list[dict[str, bool]]:
     return found
 
 
+# Where torch's own forms differ from each other by more than rounding in float64, and why:
+ROOM = {
+    "Adafactor": 1e-4,  # upstream gives its forms room as well
+    "ASGD": 1e-7,  # keeps its step sizes in float32 tensors
+    "LBFGS": 1e-3,  # stops where the gradient is below 1e-7: where that is depends on rounding
+}
+
+
 @every_input
 def test_every_input_trains_as_torch_fed_by_hand_in_every_form(name: str, given: Any) -> None:
     """Parity of loop, foreach and fused, and of each with torch's own class."""
+    if name == "LBFGS" and given.kwargs.get("maximize") and given.kwargs.get("line_search_fn"):
+        pytest.skip("a line search that maximizes a quadratic runs to 1e60: nothing to compare")
     options = copy.deepcopy(given.kwargs)
-    steps = 4
-    if name == "LBFGS":  # iterated to the end it amplifies rounding, and under maximize it diverges
-        options["max_iter"], steps = 3, 1
     expected = layer()
-    loop = {"foreach": False} if "foreach" in INFOS[name].supported_impls else {}
-    plain = INFOS[name].optim_cls(expected.parameters(), **{**loop, **options})
-    train(expected, plain, steps, hand=True)
+    plain = INFOS[name].optim_cls(
+        expected.parameters(), **{"foreach": False, **options} if impls(name, options)[1:] else options
+    )
+    train(expected, plain, hand=True)
     for form in impls(name, options):
         model = layer()
         optimizer = ours(name, model, **{**copy.deepcopy(options), **form})
-        train(model, optimizer, steps)
-        # forms of these two differ in torch as well; upstream gives them room
-        tolerance = {"Adafactor": 1e-4, "ASGD": 1e-7}.get(name, 1e-9) if form else 1e-9
+        train(model, optimizer)
+        tolerance = ROOM.get(name, 1e-9) if form or name == "LBFGS" else 1e-9
         torch.testing.assert_close(model.weight, expected.weight, rtol=tolerance, atol=tolerance)
 
 
@@ -163,9 +170,10 @@ def test_every_input_keeps_its_state_through_a_state_dict(name: str, given: Any)
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     train(model, optimizer, 2)
     train(again, other, 2)
-    # torch's load_state_dict casts NAdam's float32 mu_product to the parameter's dtype
-    tolerance = 1e-6 if name == "NAdam" else 0.0
-    torch.testing.assert_close(model.weight, again.weight, rtol=tolerance, atol=tolerance)
+    if name == "NAdam":  # torch keeps mu_product in float32, and loading casts it to the parameter's float64
+        torch.testing.assert_close(model.weight, again.weight, rtol=1e-9, atol=1e-9)
+    else:
+        assert torch.equal(model.weight, again.weight)
     older = copy.deepcopy(optimizer.state_dict())
     for group in older["param_groups"]:  # a checkpoint from before these flags were there
         for flag in INFOS[name].not_og_supported_flags:
@@ -174,15 +182,12 @@ def test_every_input_keeps_its_state_through_a_state_dict(name: str, given: Any)
     train(again, other, 1)
     train(model, optimizer, 1)
     if not any(given.kwargs.get(flag) for flag in INFOS[name].not_og_supported_flags):
-        torch.testing.assert_close(model.weight, again.weight, rtol=1e-10 + tolerance, atol=1e-12 + tolerance)
+        room = 1e-9 if name == "NAdam" else 1e-12
+        torch.testing.assert_close(model.weight, again.weight, rtol=1e-9, atol=room)
 
 
 @every_input
 def test_every_input_can_be_deepcopied_and_pickled(name: str, given: Any) -> None:
-    if name == "LBFGS":
-        plain = copy.deepcopy(torch.optim.LBFGS(layer().parameters()))
-        if not hasattr(plain, "_params"):
-            pytest.skip("torch's own LBFGS cannot step once it was copied")
     model = layer()
     optimizer = ours(name, model, **copy.deepcopy(given.kwargs))
     train(model, optimizer, 2)

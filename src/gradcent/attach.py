@@ -145,6 +145,8 @@ def _rebuild(plain: type) -> Any:
 
 def _refuse(optimizer: Any, model: Any) -> None:
     """Say what cannot be done, and the way out."""
+    if type(optimizer).__module__.startswith("deepspeed."):
+        raise TypeError(_FLAT)
     if not isinstance(optimizer, torch.optim.Optimizer):
         inner = next(
             (name for name in ("optimizer", "base", "base_optimizer") if hasattr(optimizer, name)), None
@@ -171,11 +173,17 @@ def _refuse(optimizer: Any, model: Any) -> None:
     wrapped = any(
         type(each).__name__ == "FullyShardedDataParallel" for one in models for each in one.modules()
     )
-    if flat or wrapped:
-        raise TypeError(
-            "this engine (FSDP1 or DeepSpeed ZeRO) hands the optimizer flattened pieces of the parameters, in "
-            "which weight vectors cannot be found. Call gradcent.attach_to_gradients(model) before wrapping the model"
-        )
+    held = [each for group in optimizer.param_groups for each in group["params"]]
+    known = {id(each) for one in models for each in one.parameters()}
+    pieces = models and all(each.ndim < 2 and id(each) not in known for each in held)
+    if flat or wrapped or pieces:
+        raise TypeError(_FLAT)
+
+
+_FLAT = (
+    "this optimizer does not hold the model's parameters but flattened pieces of them (FSDP1, DeepSpeed ZeRO), in "
+    "which weight vectors cannot be found. Call gradcent.attach_to_gradients(model) before wrapping the model"
+)
 
 
 def _is_flat(parameter: Any) -> bool:

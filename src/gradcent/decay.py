@@ -55,13 +55,30 @@ _OTHERS: dict[str, DecayKind] = {
 
 # Classes of pytorch-optimizer whose `weight_decouple=False` does not mean that λw is added to the gradient (it meets a
 # normalized, filtered or orthogonalized one, or divides the weight); found by a test that steps each of them.
-# fmt: off
-_NOT_ADDED = {
-    "AdaGO", "AdaMuon", "AdamP", "AdamWSN", "Adan", "BCOS", "DistributedMuon",
-    "Grams", "GrokFastAdamW", "Kron", "LaProp", "Lamb", "MARS", "Muon",
-    "NorMuon", "NovoGrad", "SGDP", "SGDSaI", "SPlus", "TAM",
-}
-# fmt: on
+_NOT_ADDED = frozenset(
+    [
+        "AdaGO",
+        "AdaMuon",
+        "AdamP",
+        "AdamWSN",
+        "Adan",
+        "BCOS",
+        "DistributedMuon",
+        "Grams",
+        "GrokFastAdamW",
+        "Kron",
+        "LaProp",
+        "Lamb",
+        "MARS",
+        "Muon",
+        "NorMuon",
+        "NovoGrad",
+        "SGDP",
+        "SGDSaI",
+        "SPlus",
+        "TAM",
+    ]
+)
 
 
 def decay_kind(optimizer: torch.optim.Optimizer, group: dict[str, Any], chosen: str = "auto") -> DecayKind:

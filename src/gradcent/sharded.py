@@ -226,9 +226,8 @@ def _added_up(sums: list[tuple[_Shard, Tensor]]) -> list[Tensor]:
         flat = torch.cat([results[index].reshape(-1) for index in indices])
         for group in groups:
             torch.distributed.all_reduce(flat, group=group)
-        for index, piece in zip(
-            indices, torch.split(flat, [results[i].numel() for i in indices]), strict=True
-        ):
+        pieces = torch.split(flat, [results[index].numel() for index in indices])
+        for index, piece in zip(indices, pieces, strict=True):
             results[index] = piece.view_as(results[index])
     return results
 

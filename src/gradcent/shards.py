@@ -122,12 +122,12 @@ def _chunk(indices: Indices, number: int, index: int) -> Indices:
 
 def _pieces(layout: Layout, shape: tuple[int, ...]) -> list[Pieces]:
     """Return the parts of each dim, as `Layout.split` makes them, with the role each has."""
-    parts = iter(layout.split(shape)[0] if math.prod(shape) else ())
+    parts = iter(layout.split(shape)[0])
     role, left = 0, layout.shape[0]
     result: list[Pieces] = []
     for size in shape:
         dim: Pieces = []
-        while size > 1 and 0 not in shape:
+        while size > 1 and layout.numel:
             part = next(parts)
             while left == 1:
                 role, left = role + 1, layout.shape[role + 1]

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "compare": "does it help my model? the same for your own experiment",
     "run": "an experiment of the paper, at its scale or a smaller one",
     "list": "the experiments there are, what each costs, what has run",
+    "bench": "what a step with GC costs on this machine, beside every other way of taking it",
     "doctor": "what is installed, found and missing",
     "report": "put the runs of a folder beside the paper's numbers, in one HTML page",
 }

@@ -41,7 +41,7 @@ def more_seeds(finding: Finding) -> str:
     if result is None or result.n < 2 or result.shown:
         return ""
     if result.difference == 0:
-        return "The arms came out equal."
+        return "The arms came out equal on average."
     if result.seeds_needed is None:
         return "If it were real, a difference this small would take over 10,000 seeds to show."
     need = max(result.seeds_needed, result.n + 1)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Literal
 
 from gradcent_lab import claims
@@ -60,10 +61,29 @@ def is_baseline(record: RunRecord) -> bool:
 def headline(study: str) -> Epoch:
     """Return the epoch a study is judged by.
 
-    The paper's printed numbers match the best epoch on the test set, so its tables are judged by that; your
-    own experiment by its last epoch, because choosing an epoch by its test result flatters both arms.
+    The paper's printed numbers match the best epoch on the test set, so its tables are judged by that, but for
+    detection, where the framework it used reports the last; your own experiment by its last epoch, because
+    choosing an epoch by its test result flatters both arms.
     """
-    return "best" if claims.table_of(study) else "last"
+    return "best" if claims.table_of(study) not in (None, 8, 9) else "last"
+
+
+def by_metric(record: RunRecord) -> list[RunRecord]:
+    """Return one record for each metric of a run that has several: cell `R50` becomes `R50 AP`, `R50 AP.5` ….
+
+    All of them are read at the same epochs, the best one by the run's own metric.
+    """
+    if not record.metrics:
+        return [record]
+    records = []
+    for metric in record.metrics:
+        curves = [{**line, "eval_metric": line[metric]} for line in record.curves]
+        best = curves[record.best_epoch - 1]["eval_metric"]
+        last = curves[-1]["eval_metric"]
+        cell = f"{record.cell} {metric}"
+        own = {"cell": cell, "metric_name": metric, "best": best, "last": last, "curves": curves}
+        records.append(replace(record, **own, metrics=()))
+    return records
 
 
 def findings(
@@ -71,7 +91,7 @@ def findings(
 ) -> list[Finding]:
     """Return the findings of all records, and the claims of their tables that were not run."""
     cells: dict[tuple[str, str, str, str], list[RunRecord]] = defaultdict(list)
-    records = list(records)
+    records = list(chain.from_iterable(map(by_metric, records)))
     arms_own = _arms_own(records)
     for record in records:
         shared = {

@@ -40,7 +40,7 @@ def pictures(study: str, records: Sequence[RunRecord], words: str = "") -> list[
 
 
 def tables(study: str, records: Sequence[RunRecord]) -> list[Table]:
-    """Return the tables of a study that has no pairs."""
+    """Return the tables of a study that has no pairs, or more than the one of its pairs."""
     make = _TABLES.get(study)
     return make(records) if make and records else []
 
@@ -105,6 +105,24 @@ def _fig7(records: Sequence[RunRecord], words: str) -> list[Picture]:
     return [Picture("fig7", train_and_test(panels, words=words), caption)]
 
 
+def _detections(records: Sequence[RunRecord], words: str) -> list[Picture]:
+    from gradcent_lab.detection import exhibits
+
+    return [Picture(*parts) for parts in exhibits.figures(records, words)]
+
+
+def _detection_tables(records: Sequence[RunRecord]) -> list[Table]:
+    from gradcent_lab.detection import exhibits
+
+    return exhibits.tables(records)
+
+
+def _axis_tables(records: Sequence[RunRecord]) -> list[Table]:
+    from gradcent_lab.detection import axis
+
+    return axis.tables(records)
+
+
 def _theory(records: Sequence[RunRecord]) -> list[Table]:
     """The worst value of every check over the seeds."""
     checks: dict[str, list[dict[str, float]]] = {}
@@ -143,5 +161,13 @@ _PICTURES: dict[str, Callable[[Sequence[RunRecord], str], list[Picture]]] = {
     "fig5": _fig5,
     "table5": _fig6,
     "table7": _fig7,
+    "table8": _detections,
+    "table9": _detections,
 }
-_TABLES: dict[str, Callable[[Sequence[RunRecord]], list[Table]]] = {"theory": _theory, "table6": _counts}
+_TABLES: dict[str, Callable[[Sequence[RunRecord]], list[Table]]] = {
+    "theory": _theory,
+    "table6": _counts,
+    "table8": _detection_tables,
+    "table9": _detection_tables,
+    "unet": _axis_tables,
+}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from torch.utils.data import Dataset
 
     from gradcent_lab.config import Arm
+    from gradcent_lab.feed import Batch
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,13 @@ class Experiment:
     drop_last, eval_drop_last: whether a last partial batch is left out. The authors left it out of training
         and, on ImageNet, of validation too.
     observe: (model) -> numbers to keep for every iteration, called between backward and step.
+    clip: the largest norm of the whole gradient; clipping comes before centralization.
+    forward: (model, inputs, targets) -> output, in training, for models that are not called with inputs alone.
+    evaluate: (model, batches, accelerator) -> named numbers over all evaluation data, in place of the mean of
+        `metric`; they are kept for every epoch, and the one called `metric_name` is the run's.
+    metrics: the names of what `evaluate` returns; each becomes a line of the report's table.
+    closing: (model, folder) -> None, called once at the end to leave more files in the run's folder; the folder
+        is None in all processes but the first.
     settings: everything that tells this experiment from another, as JSON values. Left None, it is read off
         the objects above and the source files they come from.
     """
@@ -76,6 +84,11 @@ class Experiment:
     eval_drop_last: bool = False
     eval_batch_size: int | None = None
     observe: Callable[[nn.Module], Mapping[str, float]] | None = None
+    clip: float | None = None
+    forward: Callable[[nn.Module, Any, Any], Any] | None = None
+    evaluate: Callable[[nn.Module, Iterable[Batch], Any], Mapping[str, float]] | None = None
+    metrics: tuple[str, ...] = ()
+    closing: Callable[[nn.Module, Path | None], None] | None = None
     settings: Mapping[str, Any] | None = None
 
 

@@ -117,6 +117,7 @@ class Feed:
             self._loader = DataLoader(
                 _Seeded(self.data, self.seed),
                 batch_sampler=self._order,
+                collate_fn=getattr(self.data, "collate", None),  # for samples that do not stack
                 num_workers=self.workers,
                 persistent_workers=self.workers > 0,
                 pin_memory=torch.cuda.is_available(),

@@ -49,11 +49,11 @@ def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     """Write a study's figures (SVG, PNG) and tables (Markdown, CSV, LaTeX); return the paths of both."""
     make_folder(out)
     found = section.findings()
-    words = section.scale_words
+    words = section.labelled_scale
     drawn: list[Path] = []
     texts: dict[str, str] = {}
     if found:
-        table = findings_table(found, words or None)
+        table = findings_table(found, section.scale_words or None)
         texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
     for number, table in enumerate(section.tables, start=1):
         texts |= {f"table-{number}.md": table.markdown(), f"table-{number}.tex": table.latex()}

@@ -24,7 +24,7 @@ from gradcent_lab.exhibits import MEASURED, Picture
 from gradcent_lab.figures.curves import key_words
 from gradcent_lab.files import make_folder, write_atomically
 from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table, metric_words
+from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table, metric_words, signed
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,18 @@ class Section:
     notes: Sequence[str] = ()
     paste: str = ""  # lines for the reader's own script
     pictures: Sequence[Picture] = ()  # the paper's figures, where these runs draw one
-    tables: Sequence[Table] = ()  # of a study that has no pairs
+    tables: Sequence[Table] = ()  # beside that of the pairs
 
     @property
     def name(self) -> str:
         """The study's name, for links and folders."""
         return self.records[0].study
+
+    @property
+    def labelled_scale(self) -> str:
+        """The scale's name and words, as they stand on figures that leave the page."""
+        scale = self.records[0].scale
+        return self.scale_words if scale == "own" else f"{scale} scale: {self.scale_words}"
 
     def findings(self) -> list[Finding]:
         """What the runs show; nothing where they are no pairs."""
@@ -251,7 +257,9 @@ def _missing(done: set[int | None]) -> str:
         if number in done or not pairs:
             continue
         span = sorted(c.difference for c in pairs)
-        text = f"{len(pairs)} pairs, differences {span[0]:+.2f} to {span[-1]:+.2f} ({info.metric})"
+        text = (
+            f"{len(pairs)} pairs, differences {signed(span[0], 2)} to {signed(span[-1], 2)} ({info.metric})"
+        )
         pill = _pill("not run at this scale")
         name = f"Table {number}: {info.caption}"
         rows.append(

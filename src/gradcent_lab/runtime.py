@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,18 @@ def weights_hash(model: nn.Module) -> str:
         flat = tensor.detach().cpu().contiguous().reshape(-1)
         total.update(flat.view(torch.uint8).numpy().tobytes())
     return total.hexdigest()
+
+
+def memory() -> int:
+    """Return the most memory taken so far, in MiB: the GPU's where there is one, else the process's."""
+    if torch.cuda.is_available():
+        return int(torch.cuda.max_memory_allocated() // 2**20)
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(most // (2**20 if sys.platform == "darwin" else 2**10))
 
 
 def on_cpu(options: Options) -> bool:

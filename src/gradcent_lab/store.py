@@ -44,6 +44,7 @@ class RunRecord:
     best_epoch: int = 0
     initial_weights: str = ""
     seconds: float = 0.0
+    metrics: tuple[str, ...] = ()  # where a run has more than one, the names under which its curves have them
 
     def iterations(self) -> list[dict[str, Any]]:
         """What the experiment observed in every iteration; empty where it observed nothing."""
@@ -98,6 +99,7 @@ def load_run(path: Path) -> RunRecord:
             best_epoch=result["best_epoch"],
             initial_weights=result["initial_weights"],
             seconds=result["seconds"],
+            metrics=tuple(result.get("metrics", ())),
         )
     except KeyError as error:
         raise UserError(f"{path} lacks {error}: delete the folder and run again") from error

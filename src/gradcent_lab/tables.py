@@ -71,7 +71,7 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
     first = found[0]
     better = "higher" if first.higher_is_better else "lower"
     lines = [
-        f"{first.metric} at the {first.epoch} epoch ({better} is better), mean ± standard deviation over "
+        f"{common_metric(found)} at the {first.epoch} epoch ({better} is better), mean ± standard deviation over "
         "seeds; the difference is with GC minus without, over pairs that share initial weights and batches."
     ]
     short = [f for f in found if f.comparison and f.comparison.interval == "Student t"]
@@ -134,6 +134,12 @@ def metric_words(metric: str) -> tuple[str, str]:
     """
     name, percent, _ = metric.partition(", %")
     return name, " points" if percent else ""
+
+
+def common_metric(found: Sequence[Finding]) -> str:
+    """Return what a table's numbers are: their metric, or the word for several (AP, AP.5 …)."""
+    metrics = {finding.metric for finding in found if finding.comparison} or {found[0].metric}
+    return metrics.pop() if len(metrics) == 1 else "each line's metric"
 
 
 def mean_std(summary: Summary, places: int) -> str:

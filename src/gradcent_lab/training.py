@@ -23,7 +23,7 @@ from gradcent_lab.experiment import Experiment
 from gradcent_lab.feed import Batch, Feed
 from gradcent_lab.files import write_lines
 from gradcent_lab.meters import Meters
-from gradcent_lab.runtime import Options, deterministic, make_accelerator, weights_hash
+from gradcent_lab.runtime import Options, deterministic, make_accelerator, memory, weights_hash
 
 LOOK = 50  # steps between looks at a GPU's loss, which would otherwise wait for it every time
 
@@ -130,6 +130,9 @@ class _Session:
         before_write()
         if position.iterations and self.accelerator.is_main_process:
             write_lines(self.folder / "iterations.jsonl", position.iterations)
+        if self.experiment.closing is not None:
+            self.model.eval()
+            self.experiment.closing(self.model, self.folder if self.accelerator.is_main_process else None)
         return self._result(position), position.curves
 
     def close(self) -> None:
@@ -147,6 +150,8 @@ class _Session:
         if self.experiment.observe is not None:
             observed = {key: float(value) for key, value in self.experiment.observe(self.bare).items()}
             position.iterations.append({"iteration": len(position.iterations), **observed})
+        if self.experiment.clip is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.experiment.clip)
         self.wrapped.step()
         self.wrapped.zero_grad()
         if self.scheduler is not None and not self.accelerator.optimizer_step_was_skipped:
@@ -160,7 +165,7 @@ class _Session:
     def _close_epoch(self, position: Position, meters: Meters) -> None:
         """Evaluate, add the epoch's line to the curves and move on to the next."""
         self._check(meters.loss_sum(), position)
-        train, evaluation = meters.mean(self.accelerator), self._evaluate()
+        train, steps = meters.mean(self.accelerator), position.step
         samples = position.step * self.experiment.batch_size
         if self.train_feed.samples is not None:
             samples = min(samples, self.train_feed.samples)
@@ -168,12 +173,13 @@ class _Session:
             "epoch": position.epoch + 1,
             "train_loss": train[0],
             "train_metric": train[1],
-            "eval_loss": evaluation[0],
-            "eval_metric": evaluation[1],
+            **self._evaluate(),
             "lr": position.lr,
             "seconds": round(position.seconds, 3),
             "samples_per_second": round(samples / max(position.seconds, 1e-9), 1),
         }
+        if self.experiment.evaluate is not None:
+            line |= {"seconds_per_step": round(position.seconds / max(steps, 1), 4), "memory_mib": memory()}
         position.curves.append(line)
         position.total_seconds += position.seconds
         position.epoch, position.step, position.seconds = position.epoch + 1, 0, 0.0
@@ -181,13 +187,17 @@ class _Session:
             self.accelerator.log({k: v for k, v in line.items() if k != "epoch"}, step=line["epoch"])
 
     @torch.no_grad()
-    def _evaluate(self) -> tuple[float, float]:
-        meters = Meters(self.accelerator.device)
+    def _evaluate(self) -> dict[str, Any]:
         self.model.eval()
+        if self.experiment.evaluate is not None:
+            named = self.experiment.evaluate(self.model, self.eval_feed.epoch(0), self.accelerator)
+            headline = named[self.experiment.metric_name]
+            return {"train_metric": None, "eval_loss": None, "eval_metric": headline, **named}
+        meters = Meters(self.accelerator.device)
         for batch in self.eval_feed.epoch(0):
             loss, output, targets = self._forward(batch)
             meters.add(loss, self.experiment.metric(output, targets), batch.count)
-        return meters.mean(self.accelerator)
+        return dict(zip(("eval_loss", "eval_metric"), meters.mean(self.accelerator), strict=True))
 
     def _forward(self, batch: Batch) -> tuple[torch.Tensor, Any, Any]:
         from accelerate.utils import send_to_device
@@ -198,7 +208,8 @@ class _Session:
             # one or the other for sure: what a dataset happens to return must not choose the kernels
             last = self.config.numerics.channels_last
             inputs = inputs.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-        output = self.model(inputs)
+        forward = self.experiment.forward
+        output = self.model(inputs) if forward is None else forward(self.model, inputs, targets)
         return self.experiment.loss(output, targets), output, targets
 
     def _check(self, loss: float, position: Position) -> None:
@@ -249,6 +260,7 @@ class _Session:
             "best_epoch": best + 1,
             "last": values[-1],
             "metric_name": self.experiment.metric_name,
+            "metrics": list(self.experiment.metrics),
             "higher_is_better": self.experiment.higher_is_better,
             "initial_weights": position.initial_weights,
             "seconds": round(position.total_seconds, 3),

@@ -37,7 +37,15 @@ class Case:
 
 
 CASES: dict[str, Case] = {}
-MODULES = ("engine_ddp", "engine_fsdp2", "engine_tp", "engine_fsdp1", "engine_checkpoint", "engine_geometry")
+MODULES = (
+    "engine_ddp",
+    "engine_fsdp2",
+    "engine_tp",
+    "engine_fsdp1",
+    "engine_checkpoint",
+    "engine_accelerate",
+    "engine_deepspeed",
+)
 
 
 def case(
@@ -74,8 +82,7 @@ def refused(kind: type[Exception], words: str, call: Callable[[], Any]) -> None:
 def load() -> dict[str, Case]:
     """Import all modules of cases."""
     for module in MODULES:
-        if (HERE / f"{module}.py").exists():
-            importlib.import_module(module)
+        importlib.import_module(module)
     return CASES
 
 

@@ -122,19 +122,17 @@ def reference(
     project_decay: bool = True,
     steps: int = STEPS,
     dtype: torch.dtype = torch.float64,
-    skip: int = 0,
-    batches_of: Any = None,
-    loss_scale: float = 1.0,
+    clip: float | None = None,
 ) -> dict[str, Tensor]:
     """Train one process on the global batch, with GC by hand; return the weights."""
     net = copy.deepcopy(start)
     step_with = OPTIMIZERS[optimizer](net.parameters())
     coupled = optimizer in COUPLED and project_decay
-    for number, (x, y) in enumerate(batches_of or batches(type(start), steps, dtype)):
-        if number < skip:
-            continue
+    for x, y in batches(type(start), steps, dtype):
         step_with.zero_grad()
-        (loss_of(net, x, y) * loss_scale).backward()
+        loss_of(net, x, y).backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
         by_hand(net, step_with, at, 0.05 if coupled else 0.0)
     return {name: each.detach().clone() for name, each in net.named_parameters()}
 

@@ -2,10 +2,11 @@
 
 import itertools
 
+import kernel_equations as truth
 import pytest
 import torch
-import truth
-from truth import CASES, DTYPES, LONG, assert_close, project, tensors, wide
+from kernel_equations import CASES, DTYPES, LONG, assert_close, project, tensors, wide
+from torch.optim.adam import adam
 
 from gradcent.kernels import native
 from gradcent.layout import Layout
@@ -70,7 +71,9 @@ def test_sgd(dtype, setting, at):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("decoupled", "maximize"), [(False, False), (True, False), (True, True)])
 def test_adam(dtype, decoupled, maximize, at):
-    setting = dict(lr=0.01, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=decoupled, maximize=maximize)
+    setting = dict(
+        lr=0.01, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=decoupled, maximize=maximize
+    )
     params = tensors(dtype)
     m, v = ([torch.zeros_like(p) for p in params] for _ in range(2))
     steps = [torch.zeros(()) for _ in params]
@@ -147,7 +150,9 @@ def _run(kind, at, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("kind", "at"), list(itertools.product(["sgd", "adam", "adagrad"], ["gradient", "update"])))
+@pytest.mark.parametrize(
+    ("kind", "at"), list(itertools.product(["sgd", "adam", "adagrad"], ["gradient", "update"]))
+)
 def test_result_depends_on_neither_threads_nor_instruction_set(kind, at, dtype):
     chosen, before = native._native.instruction_set(), torch.get_num_threads()
     results = []
@@ -172,7 +177,9 @@ def test_result_depends_on_neither_threads_nor_instruction_set(kind, at, dtype):
 def test_constant_vectors_come_out_exactly_zero(dtype, size, columns):
     values = torch.tensor([0.1, -1 / 3, 1e-3, 12345.678, 0.7]).to(dtype)
     rows = values[:, None].expand(5, size).contiguous()
-    tensor, layout = (rows.t().contiguous(), Layout.columns((size, 5))) if columns else (rows, Layout.rows((5, size)))
+    tensor, layout = (
+        (rows.t().contiguous(), Layout.columns((size, 5))) if columns else (rows, Layout.rows((5, size)))
+    )
     assert not native.centralized([tensor], [layout])[0].any()
     # and g + λw, when both are constant along the vector: Adam would make full steps of a residue
     params, grads = [tensor.clone()], [tensor * 3]
@@ -204,7 +211,11 @@ def test_sums_that_overflow_where_means_do_not(dtype, layout):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_non_finite_gradients_are_not_masked(dtype, bad):
-    for shape, layout in (((4, 100), Layout.rows((4, 100))), ((4, 8), Layout.rows((4, 8))), ((9, 4), Layout.columns((9, 4)))):
+    for shape, layout in (
+        ((4, 100), Layout.rows((4, 100))),
+        ((4, 8), Layout.rows((4, 8))),
+        ((9, 4), Layout.columns((9, 4))),
+    ):
         tensor = torch.randn(shape).to(dtype)
         vectors = tensor if layout.outer == 1 else tensor.t()
         vectors[1, 2] = bad
@@ -229,13 +240,17 @@ def _strided(kind, tensor):
 STRIDES = ["contiguous", "channels last", "transposed", "gaps", "misaligned"]
 
 
-@pytest.mark.parametrize("layout", [Layout.rows((6, 4, 3, 5)), Layout.transposed((6, 4, 3, 5), groups=2), None])
+@pytest.mark.parametrize(
+    "layout", [Layout.rows((6, 4, 3, 5)), Layout.transposed((6, 4, 3, 5), groups=2), None]
+)
 @pytest.mark.parametrize(("of_param", "of_grad"), list(itertools.product(STRIDES, STRIDES)))
 def test_strides(of_param, of_grad, layout):
     shape = (6, 4, 3, 5)
     param, grad = _strided(of_param, torch.randn(shape)), _strided(of_grad, torch.randn(shape))
     old, buffers = wide(param), [None]
-    setting = dict(lr=0.1, momentum=0.9, dampening=0.0, nesterov=False, weight_decay=0.1, decoupled=False, maximize=False)
+    setting = dict(
+        lr=0.1, momentum=0.9, dampening=0.0, nesterov=False, weight_decay=0.1, decoupled=False, maximize=False
+    )
     pointer, kept = param.data_ptr(), grad.clone()
     native.sgd([param], [grad], buffers, [layout], **setting)
     expected = truth.sgd(old, wide(grad), None, layout, at="gradient", **setting)
@@ -294,7 +309,7 @@ def test_grad_scale_and_found_inf_as_torchs_fused_step():
             [ours], [own], [state[0]], [state[1]], steps[:1], [None], beta1=0.9, beta2=0.99, eps=1e-8,
             decoupled=False, grad_scale=scale, found_inf=inf, **common,
         )  # fmt: skip
-        torch.optim.adam.adam(
+        adam(
             [theirs], [g], [state[2]], [state[3]], [], steps[1:], fused=True, grad_scale=scale, found_inf=inf,
             beta1=0.9, beta2=0.99, eps=1e-8, amsgrad=False, **common,
         )  # fmt: skip
@@ -325,8 +340,17 @@ def test_without_layouts_it_is_torchs_fused_step(dtype):
             if step:
                 native.adam(model, grads, m, v, steps, none, decoupled=True, **common)
             else:
-                torch.optim.adam.adam(
-                    model, grads, m, v, [], steps, fused=True, amsgrad=False, decoupled_weight_decay=True, **common
+                adam(
+                    model,
+                    grads,
+                    m,
+                    v,
+                    [],
+                    steps,
+                    fused=True,
+                    amsgrad=False,
+                    decoupled_weight_decay=True,
+                    **common,
                 )
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=8 * torch.finfo(dtype).eps, atol=8 * torch.finfo(dtype).eps)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_a_comparison_prints_and_writes_everything(capsys, tmp_path):
     runs = [json.loads(p.read_text()) for p in (tmp_path / "out" / "runs").rglob("result.json")]
     assert len(runs) == 4
     assert float(row["mean_without"]) + float(row["mean_with"]) == pytest.approx(
-        sum(r["last"] for r in runs) / 3
+        sum(r["last"] for r in runs) / 2
     )
     weights = [r["initial_weights"] for r in runs]
     assert len(set(weights)) == 2
@@ -153,3 +154,12 @@ def test_optimizer_words():
     assert options == {"momentum": 0.9, "weight_decay": 5e-4}
     with pytest.raises(UserError):
         compare.parse_optimizer("__import__('os').system('true')")
+
+
+@pytest.mark.parametrize("command", [["demo"], ["compare", f"{HERE}:toy"], ["report"]])
+def test_without_the_extra_the_pip_line_is_named(capsys, monkeypatch, command):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(command) == 2
+    error = capsys.readouterr().err
+    assert "pip install 'gradcent[lab]'" in error
+    assert error.count("\n") == 1

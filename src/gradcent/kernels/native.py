@@ -22,10 +22,8 @@ from gradcent.layout import Layout
 try:
     from gradcent.kernels import _native
 except ImportError as error:  # built without a compiler, or not built at all
-    _native = None
-    _why_not = (
-        f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
-    )
+    _native = None  # type: ignore[assignment]
+    _why_not = f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
 
 At = Literal["gradient", "update"]
 Layouts = Sequence[Layout | None]
@@ -38,7 +36,7 @@ class Unsupported(TypeError):
 
 
 if _native is not None:
-    Unsupported = _native.Unsupported  # type: ignore[misc]  # noqa: F811
+    Unsupported = _native.Unsupported  # type: ignore[misc,assignment]
 
 
 def available() -> bool:
@@ -58,12 +56,18 @@ def centralize_(
     layouts: Layouts,
     weights: Sequence[Tensor] | None = None,
     decay: float = 0.0,
-) -> None:
-    """In place t −= mean(t + decay·w) for each weight vector; tensors without a layout are left alone."""
+) -> dict[int, Tensor]:
+    """In place t −= mean(t + decay·w) for each weight vector; tensors without a layout are left alone.
+
+    Returns, by index, the results for tensors that cannot be written to because their elements share
+    memory (an expanded gradient); they are as they were. Nearly always there are none.
+    """
     chosen = [i for i, layout in enumerate(layouts) if layout is not None]
     own = [tensors[i] for i in chosen]
-    _centralize(own, own, [layouts[i] for i in chosen], weights and [weights[i] for i in chosen], decay)
+    shares = None if weights is None else [weights[i] for i in chosen]
+    shared = _centralize(own, own, [layouts[i] for i in chosen], shares, decay)
     _touched(own)
+    return {chosen[i]: result for i, result in shared.items()}
 
 
 def centralized(
@@ -81,7 +85,7 @@ def centralized(
         [out[i] for i in chosen],
         [tensors[i] for i in chosen],
         [layouts[i] for i in chosen],
-        weights and [weights[i] for i in chosen],
+        None if weights is None else [weights[i] for i in chosen],
         decay,
     )
     return out
@@ -188,6 +192,13 @@ def adagrad(
     )
 
 
+def collect(
+    params: list[Tensor], state: Any, keys: tuple[str, ...], required: bool, outputs: tuple[list[Any], ...]
+) -> bool:
+    """Gather parameters with gradients, gradients and states, as torch's `_init_group` does; False: not done."""
+    return _native is not None and bool(_native.collect(params, state, keys, required, outputs))
+
+
 def _kernels() -> Any:
     if _native is None:
         raise RuntimeError(f"no native kernels: {_why_not}")
@@ -222,7 +233,11 @@ def _step(
         for items, original, (copy,) in zip(lists, originals, copies, strict=True):
             if items is not None and original is None:
                 items[i] = copy  # a momentum buffer that was not there
-            elif original is not None and copy is not original and (items is not lists[1] or grad_scale is not None):
+            elif (
+                original is not None
+                and copy is not original
+                and (items is not lists[1] or grad_scale is not None)
+            ):
                 original.copy_(copy)
     for items in (*lists[:1], *lists[2:]):
         if items:
@@ -231,14 +246,19 @@ def _step(
 
 def _centralize(
     out: list[Tensor], tensors: list[Tensor], layouts: Layouts, weights: list[Tensor] | None, decay: float
-) -> None:
+) -> dict[int, Tensor]:
     kernels = _kernels()
     threads = torch.get_num_threads()
+    shared = {}
     for i in kernels.centralize(out, tensors, weights, _as_list(layouts), decay, threads):
         copy = tensors[i].clone(memory_format=torch.contiguous_format)
         weight = None if weights is None else [weights[i].contiguous()]
         kernels.centralize([copy], [copy], weight, [layouts[i]], decay, threads)
-        out[i].copy_(copy)
+        if torch._debug_has_internal_overlap(out[i]) == 0:
+            out[i].copy_(copy)
+        else:
+            shared[i] = copy
+    return shared
 
 
 def _touched(tensors: list[Tensor]) -> None:
@@ -266,10 +286,15 @@ def _openmp_entry_points() -> tuple[str, list[int]]:
             library = ctypes.CDLL(path, mode=ctypes.DEFAULT_MODE | getattr(os, "RTLD_NOLOAD", 0))
         except OSError:
             continue
-        found = [ctypes.cast(getattr(library, name, None), ctypes.c_void_p).value or 0 for name in names]
+        found = [_address(library, name) for name in names]
         if found[0] or all(found[1:]):
             return ("torch's OpenMP", found)
     return ("one core: torch's OpenMP was not found", [0, 0, 0, 0])
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    function = getattr(library, name, None)
+    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _openmp_libraries() -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..attachment import SWITCH, Attachment, Options
 from ..hooks import StepHooks
+from ._collect import collect
 from ._seam import announce
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ class Seamed(Centralized):
     """For torch's dense optimizers, whose rebuilt `step` takes the plan from what is announced here."""
 
     def _collect(self, group: dict[str, Any], params: Any, *rest: Any, **kwargs: Any) -> Any:
-        result = super()._init_group(group, params, *rest, **kwargs)  # type: ignore[misc]
+        result = None if kwargs else collect(self, group, (params, *rest))
+        if result is None:
+            result = super()._init_group(group, params, *rest, **kwargs)  # type: ignore[misc]
         attachment = self._gradcent
         coupled = attachment is not None and attachment.projects_decay(self, group)
         announce(attachment, coupled, params)

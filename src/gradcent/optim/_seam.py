@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,12 +28,18 @@ from torch.optim.optimizer import _use_grad_for_differentiable
 
 from .. import sharded
 from ..attachment import Attachment
+from ..kernels import steps
 from ..layout import Layout
 
 Functional = Callable[..., None]
 Announced = tuple[tuple[tuple[int, int, int, int] | None, ...], str, bool, str]
 
 _stepping = threading.local()
+
+# For each attachment, the layouts of the lists it was last asked about: the plan (which is exchanged,
+# not edited, when a param group is added), the parameters, their layouts, and those as plain numbers.
+_Known = tuple[Any, list[Tensor], list[Layout | None], tuple[tuple[int, int, int, int] | None, ...]]
+_known: weakref.WeakKeyDictionary[Attachment, dict[int, _Known]] = weakref.WeakKeyDictionary()
 
 
 def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[Tensor]) -> None:
@@ -41,8 +49,20 @@ def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[
     if attachment is None:
         _stepping.value = None
         return
-    layouts = tuple(layout and layout.shape for layout in attachment.layouts(parameters))
-    _stepping.value = (layouts, attachment.options.at, coupled, attachment.options.kernel)
+    known = _known.setdefault(attachment, {})
+    at = id(parameters[0]) if parameters else 0
+    found = known.get(at)
+    if (
+        found is None
+        or found[0] is not attachment.plan
+        or len(found[1]) != len(parameters)
+        or not all(map(operator.is_, found[1], parameters))
+    ):
+        layouts = attachment.layouts(parameters)
+        shapes = tuple(None if layout is None else layout.shape for layout in layouts)
+        found = known[at] = (attachment.plan, list(parameters), layouts, shapes)
+    _stepping.layouts = found[2]
+    _stepping.value = (found[3], attachment.options.at, coupled, attachment.options.kernel)
 
 
 def announced() -> Announced | None:
@@ -64,8 +84,20 @@ def centralizing(functional: Functional) -> Functional:
             return functional(params, grads, *states, **options)
         if torch.compiler.is_compiling():
             return traced(functional, said, params, grads, states, options)
-        shapes, at, coupled, kernel = said
-        layouts = [shape and Layout(*shape) for shape in shapes]
+        _, at, coupled, kernel = said
+        layouts = _stepping.layouts
+        if steps.take(
+            functional.__name__,
+            params,
+            grads,
+            states,
+            options,
+            layouts,
+            at=at,  # type: ignore[arg-type]
+            projected=coupled,
+            kernel=kernel,
+        ):
+            return None
         if at == "gradient":
             strength = handed_decay(options) if coupled else 0.0
             with_gc = sharded.centralized(grads, layouts, params, decay=strength, kernel=kernel)

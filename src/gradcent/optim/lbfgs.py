@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -30,3 +32,9 @@ class LBFGS(Hooked, torch.optim.LBFGS):
         finally:
             for parameter, gradient in kept:
                 parameter.grad = gradient
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        # torch's own copies lose these two, and with them the ability to step
+        self._params = self.param_groups[0]["params"]
+        self._numel_cache = None

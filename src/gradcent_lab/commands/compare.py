@@ -40,6 +40,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the comparison."""
+    from gradcent_lab.loading import need
+
+    for package in ("accelerate", "matplotlib", "rich", "scipy"):
+        need(package, "'gradcent[lab]'")
     from rich.console import Console
 
     from gradcent_lab import compare

@@ -28,6 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo."""
+    from gradcent_lab.loading import need
+
+    for package in ("accelerate", "matplotlib", "rich", "scipy", "sklearn"):
+        need(package, "'gradcent[lab]'")
     from functools import partial
 
     from rich.console import Console

@@ -23,6 +23,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report."""
+    from gradcent_lab.loading import need
+
+    for package in ("matplotlib", "rich", "scipy"):
+        need(package, "'gradcent[lab]'")
     from rich.console import Console
 
     from gradcent_lab import store

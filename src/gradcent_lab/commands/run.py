@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "recipe",
-        help="table1 … table7, fig2 … fig7, theory, overhead, cifar100-small; `gradcent list` tells more",
+        help="table1 … table9, fig2 … fig7, theory, overhead, cifar100-small, unet; `gradcent list` tells more",
     )
     add("--scale", default="small", help="paper, small or smoke (default small)")
     add(
@@ -44,7 +44,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--compile", action="store_true", help="torch.compile the network")
     add("--channels-last", action="store_true", help="channels-last memory format")
     add("--cpu", action="store_true", help="leave the GPUs alone")
-    add("--track", action="append", default=[], metavar="TRACKER", help="tensorboard, wandb or mlflow, live")
+    trackers = ("tensorboard", "wandb", "mlflow")
+    add(
+        "--track",
+        action="append",
+        default=[],
+        choices=trackers,
+        help="mirror the curves live; may be repeated",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -53,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
     for package in ("accelerate", "rich", "torchvision"):
         need(package, "'gradcent[lab]'")
+    for tracker in args.track:
+        need(tracker, tracker)  # accelerate would leave out one that is missing without a word
     from rich.console import Console
 
     from gradcent_lab import recipes

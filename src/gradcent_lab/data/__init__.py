@@ -33,6 +33,8 @@ def open_set(spec: Mapping[str, Any], root: Path | None) -> tuple[Any, Any, int]
         from gradcent_lab.data.memory import open_in_memory
 
         return open_in_memory(spec, root)
+    if name in SETS and SETS[name].task != "classification":
+        raise UserError(f"{name} is a set for {SETS[name].task}: the recipes table8 and table9 read it")
     if name in SETS or name == "folder":
         from gradcent_lab.data.folders import open_folder
 

@@ -24,6 +24,7 @@ class SetInfo:
     where: str
     archive: tuple[str, str] | None = None  # address and md5 of what --download fetches
     torchvision: str | None = None  # the class of torchvision.datasets that downloads it
+    task: str = "classification"  # or "detection", read by gradcent_lab.detection
 
 
 SETS: dict[str, SetInfo] = {
@@ -114,6 +115,38 @@ SETS: dict[str, SetInfo] = {
         {"train": 60_000, "test": 10_000},
         "install the Debian package dataset-fashion-mnist, or run with --download",
         torchvision="FashionMNIST",
+    ),
+    "coco": SetInfo(
+        "COCO 2017",
+        ("coco",),
+        80,
+        {"train": 118_287, "test": 5_000},
+        "get train2017.zip, val2017.zip and annotations_trainval2017.zip from cocodataset.org into coco/",
+        task="detection",
+    ),
+    "coco-mini": SetInfo(
+        "COCO, 639 images",
+        ("coco-mini",),
+        80,
+        {"train": 337, "test": 302},
+        "make coco-mini/images/*.jpg and coco-mini/instances.json, every image with its coco_split",
+        task="detection",
+    ),
+    "penn-fudan": SetInfo(
+        "Penn-Fudan pedestrians",
+        ("penn-fudan",),
+        1,
+        {"train": 128, "test": 42},
+        "get PennFudanPed.zip from www.cis.upenn.edu/~jshi/ped_html and make penn-fudan/{images,masks}",
+        task="detection",
+    ),
+    "balloon": SetInfo(
+        "Balloons",
+        ("balloon",),
+        1,
+        {"train": 61, "test": 13},
+        "get balloon_dataset.zip from github.com/matterport/Mask_RCNN/releases, which has balloon/{train,val}",
+        task="detection",
     ),
     "digits": SetInfo(
         "Handwritten digits",

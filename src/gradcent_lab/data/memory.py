@@ -16,6 +16,7 @@ from gradcent_lab.data.catalogue import SETS, place
 from gradcent_lab.data.tensors import TensorImages, balanced
 from gradcent_lab.errors import UserError
 
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist puts it
 STATISTICS = {
     "cifar100": (cifar.MEAN["cifar100"], cifar.STD["cifar100"]),
     "cifar10": (cifar.MEAN["cifar10"], cifar.STD["cifar10"]),
@@ -74,8 +75,7 @@ def _digits(split: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _fashion(root: Path | None, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    debian = Path("/usr/share/datasets/fashion-mnist")
-    folder = debian if debian.is_dir() else place("fashionmnist", root)
+    folder = DEBIAN if DEBIAN.is_dir() else place("fashionmnist", root)
     prefix = "train" if split == "train" else "t10k"
     images = _idx(folder, f"{prefix}-images-idx3-ubyte")
     labels = _idx(folder, f"{prefix}-labels-idx1-ubyte")

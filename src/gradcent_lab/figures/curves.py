@@ -11,7 +11,7 @@ import numpy as np
 from gradcent_lab.evidence import Finding, is_baseline
 from gradcent_lab.figures.style import INK, MUTED, WITH, arm_colour, caption, new_figure, styled
 from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import decimals, interval_words, signed
+from gradcent_lab.tables import common_metric, decimals, interval_words, metric_words, signed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,7 +116,8 @@ def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = T
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0, labelcolor=INK)
     better = "right" if shown[0].higher_is_better else "left"
-    axis.set_xlabel(f"{shown[0].metric}, with GC minus without (better to the {better})")
+    name, unit = metric_words(common_metric(shown))
+    axis.set_xlabel(f"{name}, with GC minus without{',' + unit if unit else ''} (better to the {better})")
     if alone:
         caption(figure, f"{words}. {key_words(shown)}" if words else key_words(shown))
     return figure

@@ -17,6 +17,8 @@ RECIPES: dict[str, tuple[str, str]] = {
     "table5": ("imagenet", "TABLE5"),
     "table6": ("table6", "RECIPE"),
     "table7": ("finegrained", "TABLE7"),
+    "table8": ("table8", "RECIPE"),
+    "table9": ("table9", "RECIPE"),
     "fig2": ("fig2", "RECIPE"),
     "fig3": ("fig3", "RECIPE"),
     "fig4": ("fig4", "RECIPE"),
@@ -26,10 +28,9 @@ RECIPES: dict[str, tuple[str, str]] = {
     "theory": ("theory", "RECIPE"),
     "overhead": ("overhead", "RECIPE"),
     "cifar100-small": ("cifar100_small", "RECIPE"),
+    "unet": ("unet", "RECIPE"),
 }
 WAITING: dict[str, str] = {
-    "table8": "Faster R-CNN on COCO: detection and segmentation are an issue of their own",
-    "table9": "Mask R-CNN on COCO: detection and segmentation are an issue of their own",
     "person-reid": "the authors' extra on person re-identification: not in the paper, not done yet",
 }
 

@@ -192,6 +192,8 @@ static PyMethodDef methods[] = {
     {"sgd", sgd, METH_VARARGS, "One step of SGD for a whole list -> indices left out"},
     {"adam", adam, METH_VARARGS, "One step of Adam or AdamW for a whole list -> indices left out"},
     {"adagrad", adagrad, METH_VARARGS, "One step of Adagrad for a whole list -> indices left out"},
+    {"collect", gradcent_collect, METH_VARARGS,
+     "collect(parameters, states, keys, required, outputs) -> whether everything was there"},
     {"setup", setup, METH_VARARGS, "Hand over what belongs to torch: types, DLPack's table, OpenMP's entry points"},
     {"instruction_set", instruction_set, METH_VARARGS, "Name the instruction set in use, or choose one"},
     {NULL, NULL, 0, NULL},

@@ -106,6 +106,16 @@ static int look(PyObject *tensor, seen_t *seen) {
     return 0;
 }
 
+int gradcent_is_plain(PyObject *tensor) {
+    seen_t seen;
+    if (!type_is_plain(tensor)) return 0;
+    if (look(tensor, &seen)) {
+        PyErr_Clear();
+        return 0;
+    }
+    return seen.dtype >= 0;
+}
+
 static int refuse(Py_ssize_t index, const char *what) {
     PyErr_Format(gradcent_unsupported, "tensor %zd: %s", index, what);
     return -1;

@@ -24,7 +24,12 @@ int gradcent_operands_setup(PyObject *tensor_types, PyObject *exchange, PyObject
  * appended to `left_out`). Returns 0, or -1 with a Python exception set and nothing touched. */
 int gradcent_read_operands(job_t *job, operands_t *operands, PyObject *left_out);
 
+int gradcent_is_plain(PyObject *tensor); /* exactly torch.Tensor or Parameter, dense, real, on the CPU */
+
 /* Pointers to scalar step counters, which are read and incremented. */
 int gradcent_read_steps(PyObject *list, Py_ssize_t count, void **pointers, uint8_t *dtypes);
+
+/* collect.c */
+PyObject *gradcent_collect(PyObject *self, PyObject *args);
 
 #endif

@@ -14,7 +14,22 @@ def project(x, layout):
     return (vectors - vectors.mean(dims, keepdim=True)).reshape(x.shape)
 
 
-def sgd(w, g, m, layout, *, lr, momentum, dampening, nesterov, weight_decay, decoupled, maximize, at, projected=True):
+def sgd(
+    w,
+    g,
+    m,
+    layout,
+    *,
+    lr,
+    momentum,
+    dampening,
+    nesterov,
+    weight_decay,
+    decoupled,
+    maximize,
+    at,
+    projected=True,
+):
     """Return the weight and the momentum after one step."""
     before, x = w, -g if maximize else g
     if decoupled:
@@ -112,4 +127,6 @@ def wide(tensor):
 def assert_close(actual, expected, dtype, what=""):
     error = (wide(actual) - expected).abs()
     limit = TOLERANCE[dtype] * (1 + expected.abs())
-    assert bool((error <= limit).all()), f"{what}: off by {error.max().item():.3g} in {tuple(actual.shape)} {dtype}"
+    assert bool((error <= limit).all()), (
+        f"{what}: off by {error.max().item():.3g} in {tuple(actual.shape)} {dtype}"
+    )

@@ -1,0 +1,76 @@
+"""fastai: a callback that centralizes just before each step, after clipping.
+
+    learn = vision_learner(…, cbs=gradcent.integrations.fastai.CentralizeCallback())
+
+fastai's optimizers are not torch's, but lists of small functions. Where one of them is `l2_reg`, which
+adds λw to the gradient, the paper's P(g + λw) is used; `weight_decay`, the default, is decoupled. An
+`OptimWrapper` around a torch optimizer is attached to as usual.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .. import sharded
+from ..attachment import Options
+from ..plan import Plan
+from . import attach_and_say, innermost, logger, require
+
+if TYPE_CHECKING:
+    Callback: Any
+else:
+    Callback = require("fastai.callback.core", "fastai").Callback
+
+
+class CentralizeCallback(Callback):  # type: ignore[misc]
+    """GC for a Learner. Options as for :func:`gradcent.attach`; `at="update"` needs an OptimWrapper."""
+
+    order = 90  # after GradientClip and MixedPrecision
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+        self.checked = Options(**{name: value for name, value in options.items() if name != "plan"})
+        self.plan: Plan | None = None
+
+    def before_fit(self) -> None:
+        """The optimizer is made by now."""
+        inner = innermost(self.learn.opt)
+        if isinstance(inner, torch.optim.Optimizer):
+            attach_and_say(inner, self.learn.model, **({} if _attached(inner) else self.options))
+            self.plan = None
+            return
+        if self.checked.at == "update" or self.checked.nonfinite != "propagate":
+            raise ValueError(
+                'at="update" and nonfinite= need a torch optimizer: '
+                "Learner(…, opt_func=partial(OptimWrapper, opt=torch.optim.AdamW))"
+            )
+        self.plan = self.options.get("plan") or Plan.of(
+            self.learn.model, layers=self.checked.layers, overrides=self.checked.overrides
+        )
+        self.plan.require_something()
+        logger.info("gradcent at the gradient: %s", self.plan.summary())
+
+    def before_step(self) -> None:
+        """Gradients are unscaled and clipped."""
+        if self.plan is None:
+            return
+        optimizer = self.learn.opt
+        coupled = any(getattr(each, "__name__", "") == "l2_reg" for each in optimizer.cbs)
+        with torch.no_grad():
+            for parameters, hypers in zip(optimizer.param_lists, optimizer.hypers, strict=True):
+                trained = [each for each in parameters if each.grad is not None and not each.grad.is_sparse]
+                sharded.centralize_gradients_(
+                    trained,
+                    [self.plan.layout(each) for each in trained],
+                    decay=hypers.get("wd", 0.0) if coupled else 0.0,
+                    kernel=self.checked.kernel,
+                )
+
+
+def _attached(optimizer: torch.optim.Optimizer) -> bool:
+    from ..attach import attached
+
+    return attached(optimizer) is not None

@@ -1,0 +1,38 @@
+"""Lightning: a callback that attaches GC when fitting starts, after `configure_optimizers` and sharding.
+
+    trainer = Trainer(callbacks=[gradcent.integrations.lightning.CentralizeCallback()])
+
+Lightning steps with a closure that runs forward, backward and clipping; GC comes after it, so the
+order is clip, then centralize. Manual optimization works the same way, without a closure.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from . import attach_and_say, innermost, require
+
+if TYPE_CHECKING:
+    Callback: Any
+elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
+    Callback = require(
+        "pytorch_lightning"
+    ).Callback  # the package's older name; its Trainer wants its own class
+else:
+    Callback = require("lightning.pytorch", "lightning").Callback
+
+
+class CentralizeCallback(Callback):  # type: ignore[misc]
+    """Attach GC to every optimizer of the module; the options are those of :func:`gradcent.attach`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        """Optimizers are there, and sharded modules are sharded."""
+        if not trainer.optimizers:
+            raise ValueError("CentralizeCallback: configure_optimizers returned no optimizer to attach to")
+        for optimizer in trainer.optimizers:
+            attach_and_say(innermost(optimizer), pl_module, **self.options)

@@ -1,0 +1,58 @@
+"""Hugging Face Trainer: a callback, or Trainer's own choice of optimizer as a class with GC.
+
+    trainer = Trainer(model, args, callbacks=[gradcent.integrations.transformers.CentralizeCallback()], …)
+
+or, where the optimizer should be made with GC from the start,
+
+    from gradcent.integrations.transformers import optimizer_cls_and_kwargs
+    trainer = Trainer(model, args, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs(model, args), …)
+
+GPT-2's `Conv1D` weights are stored as (in, out); the plan knows that. Trainer clips before it steps.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..attach import centralized_class
+from ..plan import Plan
+from . import attach_and_say, innermost, require
+
+if TYPE_CHECKING:
+    TrainerCallback: Any
+else:
+    TrainerCallback = require("transformers").TrainerCallback
+
+
+class CentralizeCallback(TrainerCallback):  # type: ignore[misc]
+    """Attach GC when training begins; the options are those of :func:`gradcent.attach`."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Trainer has made and prepared the optimizer by now."""
+        optimizer, model = kwargs.get("optimizer"), kwargs.get("model")
+        if optimizer is None:
+            raise ValueError(
+                "CentralizeCallback: this Trainer steps without an optimizer of its own (DeepSpeed?); "
+                "call gradcent.attach_to_gradients(model) before making it"
+            )
+        attach_and_say(innermost(optimizer), model, **self.options)
+
+
+def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[type, dict[str, Any]]:
+    """Return what Trainer would choose for ``args.optim``, with GC, for its argument of the same name."""
+    trainer: Any = require("transformers").Trainer
+    plain, kwargs = trainer.get_optimizer_cls_and_kwargs(args, model)
+    if not (isinstance(plain, type) and issubclass(plain, torch.optim.Optimizer)):
+        raise TypeError(
+            f"optim={args.optim!r} is built by {plain!r}, not by a class of optimizer: use CentralizeCallback"
+        )
+    plan = Plan.of(model, layers=options.get("layers", "all"), overrides=options.get("overrides"))
+    # Trainer takes a "model" among the kwargs for the list of parameters, so the plan goes instead of it.
+    made: type = centralized_class(plain)  # type: ignore[arg-type]
+    return made, {**kwargs, "plan": plan, **options}

@@ -1,0 +1,1 @@
+"""`gradcent bench`: what a step with GC costs on this machine, beside every other way of taking it."""

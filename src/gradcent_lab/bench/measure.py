@@ -1,0 +1,82 @@
+"""Timing and memory: interleaved rounds and medians, so that a noisy neighbour hits all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+def interleaved(
+    steps: dict[str, Callable[[], Any]], rounds: int, seconds: float = 12.0
+) -> dict[str, list[float]]:
+    """Run all steps in turn, again and again; return each one's times in milliseconds.
+
+    At least 5 rounds, at most `rounds`, and no more than `seconds` in all.
+    """
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for step in steps.values():
+        step()
+    began = time.perf_counter()
+    for number in range(rounds):
+        names = (
+            list(steps) if number % 2 == 0 else list(reversed(steps))
+        )  # nobody always follows the same one
+        for name in names:
+            start = time.perf_counter()
+            steps[name]()
+            times[name].append((time.perf_counter() - start) * 1e3)
+        if number >= 4 and time.perf_counter() - began > seconds:
+            break
+    return times
+
+
+def summary(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
+    """Median, quickest and quartiles of each."""
+    found = {}
+    for name, each in times.items():
+        low, middle, high = statistics.quantiles(each, n=4)
+        found[name] = {
+            "median_ms": middle,
+            "min_ms": min(each),
+            "q1_ms": low,
+            "q3_ms": high,
+            "rounds": len(each),
+        }
+    return found
+
+
+def ratio(times: dict[str, list[float]], over: str, under: str) -> float:
+    """Median over the rounds of one contender's time divided by another's in the same round."""
+    return statistics.median(a / b for a, b in zip(times[over], times[under], strict=True))
+
+
+class _Allocations(TorchDispatchMode):
+    """Counts the bytes of tensors that operations make (our C code makes none, and none passes here)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        known = {each.untyped_storage().data_ptr() for each in _tensors((args, kwargs))}
+        for each in _tensors(result):
+            if each.untyped_storage().data_ptr() not in known:
+                self.bytes += each.untyped_storage().nbytes()
+        return result
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [each for each in torch.utils._pytree.tree_leaves(tree) if isinstance(each, torch.Tensor)]
+
+
+def temporaries(step: Callable[[], Any]) -> int:
+    """Return how many bytes of new tensors one step makes."""
+    with _Allocations() as counted:
+        step()
+    return counted.bytes

@@ -1,0 +1,71 @@
+"""`gradcent bench`: measure what GC costs on this machine; a table of ratios, a chart and a JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--out", type=Path, default=Path("gradcent-bench"), help="folder for bench.json and bench.png"
+    )
+    parser.add_argument(
+        "--lists", nargs="+", metavar="LIST", help="parameter lists to measure (default: all)"
+    )
+    parser.add_argument(
+        "--optimizers", nargs="+", metavar="NAME", help="optimizers to measure (default: all)"
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="most rounds per measurement (default: 15)")
+    parser.add_argument(
+        "--largest", type=int, default=1 << 28, help="parameters of the largest model (default: 2^28)"
+    )
+    parser.add_argument("--threads", type=int, help="threads, for torch and for gradcent (default: torch's)")
+    parser.add_argument(
+        "--quick", action="store_true", help="ResNet-50 and the small tensors, SGDM and AdamW only"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, write."""
+    import torch
+
+    from ..bench import figures, table
+    from ..bench.contenders import OPTIMIZERS
+    from ..bench.lists import LISTS
+    from ..errors import UserError
+
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    lists = args.lists or (["resnet50", "2000x32x32"] if args.quick else list(LISTS))
+    optimizers = args.optimizers or (["SGDM", "AdamW"] if args.quick else list(OPTIMIZERS))
+    for chosen, known in ((lists, LISTS), (optimizers, OPTIMIZERS)):
+        for name in chosen:
+            if name not in known:
+                raise UserError(f"{name!r} is not one of {', '.join(known)}")
+    if args.rounds < 5:
+        raise UserError(f"--rounds {args.rounds} is too few for a median; take 5 or more")
+    found: dict[str, object] = {"machine": figures.machine()}
+    print(table.heading(figures.machine()))
+    steps = []
+    for name in lists:
+        for optimizer in optimizers:
+            steps.append(figures.steps(name, optimizer, args.rounds))
+            print(table.step(steps[-1]), flush=True)
+    found["steps"] = steps
+    found["centralize"] = [figures.centralize_pass(name, args.rounds) for name in lists]
+    print(table.passes(found["centralize"]), flush=True)  # type: ignore[arg-type]
+    found["training_step"] = figures.training_step(args.rounds)
+    print(table.training(found["training_step"]), flush=True)  # type: ignore[arg-type]
+    if not args.quick:
+        found["growth"] = figures.growth(min(args.rounds, 7), args.largest)
+        print(table.growth(found["growth"]), flush=True)  # type: ignore[arg-type]
+    found["targets"] = table.targets(found)
+    print(table.verdict(found["targets"]))
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "bench.json").write_text(json.dumps(found, indent=1) + "\n")
+    drawn = table.draw(found, args.out / "bench.png")
+    print(f"wrote {args.out / 'bench.json'}" + (f" and {args.out / 'bench.png'}" if drawn else ""))
+    return 0

@@ -1,0 +1,114 @@
+/* Drives the kernels over odd sizes, layouts, types and options under the address and undefined-behaviour
+ * sanitizers: every operand is a block of its own of exactly its size, so that one element too far is
+ * caught. Prints a checksum for each instruction set; they must agree. Run by sanitize.sh. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcent.h"
+
+static const int64_t layouts[][4] = {
+    {1, 1, 1, 1},    {1, 1, 3, 7},      {1, 1, 40, 9},   {1, 1, 33, 31},    {1, 1, 17, 64},      {1, 1, 5, 513},
+    {1, 37, 53, 1},  {1, 700, 45, 1},   {1, 2000, 3, 1}, {2, 3, 4, 9},      {4, 2, 5, 81},       {3, 8, 20, 1},
+    {1, 1, 2, 65537}, {1, 1, 1, 300007}, {1, 2, 2, 131075}, {1, 1, 600, 1},  {1, 1, 1, 262145},
+};
+static uint64_t state = 1;
+
+static double noise(void) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)(state >> 11) / (double)(1ll << 53) - 0.5;
+}
+
+static void put(void *data, int dtype, int64_t i, double value) {
+    if (dtype == F32) ((float *)data)[i] = (float)value;
+    if (dtype == F64) ((double *)data)[i] = value;
+    if (dtype == BF16) {
+        float f = (float)value;
+        uint32_t bits;
+        memcpy(&bits, &f, 4);
+        ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
+    }
+    if (dtype == F16) ((uint16_t *)data)[i] = (uint16_t)(0x3800 | ((int)(value * 512) & 0x83ff));
+}
+
+static uint64_t mix(uint64_t sum, const void *data, size_t bytes) {
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++) sum = (sum ^ at[i]) * 1099511628211u;
+    return sum;
+}
+
+/* The threads of an OpenMP library, in little. */
+struct call { void (*body)(void *); void *data; };
+static void *enter(void *call) {
+    ((struct call *)call)->body(((struct call *)call)->data);
+    return NULL;
+}
+static void two_threads(void (*body)(void *), void *data, unsigned threads, unsigned flags) {
+    (void)flags;
+    struct call call = {body, data};
+    pthread_t other;
+    if (threads > 1) pthread_create(&other, NULL, enter, &call);
+    body(data);
+    if (threads > 1) pthread_join(other, NULL);
+}
+
+static uint64_t one(int op, int64_t which, int dtype, int centred, int coupled, int update, int scaled, int special) {
+    static const size_t sizes[] = {4, 8, 2, 2};
+    const int64_t *l = layouts[which], n = l[0] * l[1] * l[2] * l[3];
+    const size_t bytes = (size_t)n * sizes[dtype];
+    tensor_t t = {.batch = l[0], .outer = l[1], .vectors = l[2], .inner = l[3], .numel = n, .rate = 0.1,
+                  .correction = 0.5, .dtype = (uint8_t)dtype, .centred = (uint8_t)centred, .first = (uint8_t)(which % 2)};
+    for (int k = 0; k < OPERANDS; k++) {
+        if (k == STATE2 && op != ADAM) continue;
+        t.data[k] = malloc(bytes);
+        for (int64_t i = 0; i < n; i++) put(t.data[k], dtype, i, k >= STATE && op != SGD ? fabs(noise()) : noise());
+    }
+    if (special) put(t.data[GRAD], dtype, n / 2, special == 1 ? NAN : INFINITY);
+    job_t job = {.tensors = &t, .tensor_count = 1,
+                 .rule = {.op = op, .update = update && op != CENTRALIZE, .nesterov = which % 3 == 0, .coupled = coupled,
+                          .projected = coupled, .decay = coupled ? 0.1 : 0, .shrink = coupled ? 0 : 0.01, .sign = 1,
+                          .momentum = 0.9, .keep = 1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .unscale = scaled ? 4 : 0}};
+    if (gradcent_execute(&job, 2)) abort();
+    uint64_t sum = 0;
+    for (int k = 0; k < OPERANDS; k++) {
+        if (t.data[k] && !special) sum = mix(sum, t.data[k], bytes); /* NaN has many bit patterns */
+        free(t.data[k]);
+    }
+    return sum;
+}
+
+int main(void) {
+    static const char *const names[] = {"sse2", "neon", "baseline", "avx2", "avx512"};
+    gradcent_use_openmp((void *)two_threads, NULL, NULL, NULL);
+    uint64_t expected = 0;
+    int ran = 0;
+    for (size_t e = 0; e < sizeof names / sizeof *names; e++) {
+        if (gradcent_choose_engine(names[e])) continue;
+        uint64_t sum = 0;
+        state = 1;
+        for (int op = CENTRALIZE; op <= ADAGRAD; op++)
+            for (size_t which = 0; which < sizeof layouts / sizeof *layouts; which++)
+                for (int dtype = F32; dtype <= F16; dtype++)
+                    for (int options = 0; options < 8; options++) {
+                        if (layouts[which][3] > 60000 && options > 4) continue;
+                        int centred = options != 3, coupled = options & 1, update = (options & 2) != 0;
+                        sum = sum * 31 + one(op, (int64_t)which, dtype, centred, coupled, update, options == 4,
+                                             options > 5 ? options - 5 : 0);
+                    }
+        printf("%s %016llx\n", names[e], (unsigned long long)sum);
+        if (ran++ && sum != expected) return 1;
+        expected = sum;
+    }
+    /* orders of memory: channels-last, gaps, an order that is no layout */
+    tensor_t t = {.numel = 6 * 4 * 3 * 5};
+    const int64_t shape[] = {6, 4, 3, 5}, last[] = {60, 1, 20, 4}, gaps[] = {120, 30, 10, 2}, turned[] = {20, 120, 1, 4};
+    const int64_t rows[] = {1, 1, 6, 60}, columns[] = {2, 3, 4, 15};
+    if (gradcent_arrange(&t, 4, shape, last, rows) || t.vectors != 6 || t.inner != 60) return 2;
+    if (gradcent_arrange(&t, 4, shape, last, columns) || t.batch != 2 || t.outer != 45 || t.vectors != 4) return 3;
+    if (!gradcent_arrange(&t, 4, shape, gaps, rows)) return 4;
+    gradcent_arrange(&t, 4, shape, turned, rows);
+    puts("orders of memory");
+    return ran ? 0 : 5;
+}

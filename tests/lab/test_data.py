@@ -1,0 +1,202 @@
+"""Data sets: read as they are laid out, checked, and refused in one line where they are not right."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import make_sets
+import numpy as np
+import pytest
+import torch
+import toy
+
+from gradcent_lab.config import OFF
+from gradcent_lab.data import SETS, catalogue, data_root, open_set
+from gradcent_lab.data import download as downloads
+from gradcent_lab.data.layouts import samples
+from gradcent_lab.data.memory import _load
+from gradcent_lab.data.tensors import balanced
+from gradcent_lab.errors import UserError
+from gradcent_lab.runtime import Options
+from gradcent_lab.study import run_pairs
+
+REAL = os.environ.get("GRADCENT_DATA")
+
+
+def needs(name):
+    there = REAL and catalogue.find(name, Path(REAL)) is not None
+    return pytest.mark.skipif(not there, reason=f"{name} is not under GRADCENT_DATA")
+
+
+@needs("cifar100")
+def test_real_cifar100():
+    train, test, classes = open_set({"set": "cifar100"}, Path(REAL))
+    assert (len(train), len(test), classes) == (50_000, 10_000, 100)
+    means = train.images.view(-1, 3).float().mean(0) / 255
+    assert torch.allclose(means, torch.tensor([0.5071, 0.4865, 0.4409]), atol=1e-4)
+    assert torch.bincount(train.labels).tolist() == [500] * 100
+    assert torch.bincount(test.labels).tolist() == [100] * 100
+
+
+@needs("cub200")
+def test_real_cub_has_the_counts_of_table_6():
+    found, classes = samples("cub200", catalogue.find("cub200", Path(REAL)))
+    assert (classes, len(found["train"]), len(found["test"])) == (200, 5_994, 5_794)
+
+
+@needs("miniimagenet")
+def test_real_miniimagenet_in_memory_and_from_disk():
+    spec = {"set": "miniimagenet", "size": 32, "train": 100, "eval": 100, "memory": True}
+    train, test, classes = open_set(spec, Path(REAL))
+    assert classes == 100
+    assert sorted(train.labels.tolist()) == list(range(100)) == sorted(test.labels.tolist())
+    lazy, _, _ = open_set({**spec, "memory": False}, Path(REAL))
+    assert lazy[5][0].shape == train[5][0].shape == (3, 32, 32)
+    assert float((lazy[5][0] - train[5][0]).abs().mean()) < 0.1  # the same picture, resized twice
+    with pytest.raises(UserError, match=r"holds 10,000 train images, not 50,000: .* smaller --scale"):
+        open_set({"set": "miniimagenet", "size": 32}, Path(REAL))
+
+
+@pytest.mark.parametrize("name", ["cub200", "aircraft", "dogs", "cars", "tinyimagenet"])
+def test_official_layouts(tmp_path, name):
+    getattr(make_sets, name)(tmp_path / SETS[name].folders[0])
+    spec = {
+        "set": name,
+        "size": 16,
+        "train": 12,
+        "eval": 12,
+        "memory": True,
+        "augment": "crop-flip",
+        "resize": 20,
+    }
+    train, test, classes = open_set(spec, tmp_path)
+    assert (len(train), len(test), classes) == (12, 12, 2)
+    assert torch.bincount(train.labels).tolist() == [6, 6]
+    assert train[0][0].shape == test[0][0].shape == (3, 16, 16)
+    with pytest.raises(UserError, match="smaller --scale"):
+        open_set({**spec, "train": None}, tmp_path)
+
+
+@pytest.mark.parametrize("augment", ["pad-crop-flip", "resized-crop-flip", "crop-flip", "none"])
+def test_any_folder_from_disk(tmp_path, augment):
+    make_sets.class_folders(tmp_path / "mine", test_name="val")
+    spec = {"set": "folder", "path": str(tmp_path / "mine"), "size": 24, "resize": 30, "augment": augment}
+    train, test, classes = open_set(spec, None)
+    assert (len(train), len(test), classes) == (24, 16, 4)
+    assert train[0][0].shape == test[0][0].shape == (3, 24, 24)
+    assert train.files[6][1] == 1
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_corrupt_image_is_named_in_one_line(tmp_path, workers):
+    make_sets.class_folders(tmp_path / "mine")
+    (tmp_path / "mine" / "train" / "class2" / "3.png").write_bytes(b"\x89PNG rubbish")
+    spec = {"set": "folder", "path": str(tmp_path / "mine"), "size": 8}
+    train, test, _ = open_set(spec, None)
+    experiment = replace(
+        toy.experiment(),
+        train_data=train,
+        eval_data=test,
+        model=lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 4)),
+        settings={"name": "folder"},
+        batch_size=8,
+    )
+    with pytest.raises(UserError, match=r"class2/3\.png cannot be read as an image") as error:
+        run_pairs(experiment, [OFF], [0], tmp_path / "runs", options=Options(loader_workers=workers))
+    assert "\n" not in str(error.value)
+
+
+def test_digits_need_no_folder():
+    train, test, classes = open_set({"set": "digits"}, None)
+    assert (len(train), len(test), classes) == (1_437, 360, 10)
+    assert train[0][0].shape == (1, 8, 8)
+
+
+def test_fashion_mnist_files(tmp_path, monkeypatch):
+    folder = tmp_path / "fashion-mnist"
+    for prefix, count in (("train", 30), ("t10k", 20)):
+        make_sets.idx(folder / f"{prefix}-images-idx3-ubyte", np.zeros((count, 28, 28)))
+        make_sets.idx(folder / f"{prefix}-labels-idx1-ubyte", np.arange(count) % 10)
+    info = replace(SETS["fashionmnist"], images={"train": 30, "test": 20})
+    monkeypatch.setitem(catalogue.SETS, "fashionmnist", info)
+    monkeypatch.setattr("gradcent_lab.data.memory.DEBIAN", tmp_path / "none")
+    train, test, _ = open_set({"set": "fashionmnist", "train": 10}, tmp_path)
+    assert (len(train), len(test)) == (10, 20)
+    _load.cache_clear()
+    path = folder / "t10k-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(UserError, match="t10k-images-idx3-ubyte is damaged"):
+        open_set({"set": "fashionmnist"}, tmp_path)
+
+
+def test_cifar_files_are_checked(tmp_path):
+    folder = tmp_path / "cifar-100-binary"
+    make_sets.cifar100(folder, 200, 100)
+    with pytest.raises(UserError, match="holds 200 train images, not 50000"):
+        open_set({"set": "cifar100"}, tmp_path)
+    (folder / "train.bin").write_bytes((folder / "train.bin").read_bytes()[:-5])
+    with pytest.raises(UserError, match=r"train\.bin is cut short"):
+        open_set({"set": "cifar100"}, tmp_path)
+    (folder / "train.bin").unlink()
+    with pytest.raises(UserError, match=r"train\.bin is missing: get cifar-100-binary"):
+        open_set({"set": "cifar100"}, tmp_path)
+
+
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"ImageNet .* is not in .* get it from image-net\.org"):
+        open_set({"set": "imagenet", "size": 8}, tmp_path)
+    with pytest.raises(UserError, match="by --data or GRADCENT_DATA"):
+        open_set({"set": "cub200", "size": 8}, None)
+    with pytest.raises(UserError, match="no data set is called 'mnist'"):
+        open_set({"set": "mnist"}, None)
+    monkeypatch.setenv("GRADCENT_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(UserError, match="does not exist"):
+        data_root()
+    (tmp_path / "imagenet" / "train").mkdir(parents=True)
+    with pytest.raises(UserError, match="has no test/ or val/"):
+        open_set({"set": "imagenet", "size": 8}, tmp_path)
+
+
+def test_balanced_choice():
+    labels = torch.arange(60) % 6
+    chosen = balanced(labels, 15)
+    assert torch.bincount(labels[chosen]).tolist() == [3, 3, 3, 2, 2, 2]
+    assert torch.equal(chosen, chosen.sort().values)
+    assert torch.equal(chosen, balanced(labels, 15))
+    assert len(balanced(labels, None)) == 60
+
+
+def _archive(folder, names):
+    path = folder / "set.tar.gz"
+    with tarfile.open(path, "w:gz") as tar:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 3
+            tar.addfile(member, io.BytesIO(b"abc"))
+    return path, hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def test_downloads_are_checked_and_unpacked_safely(tmp_path, monkeypatch):
+    source, root = tmp_path / "server", tmp_path / "data"
+    source.mkdir()
+    path, md5 = _archive(source, ["cifar-10-batches-bin/test_batch.bin"])
+    info = replace(SETS["cifar10"], archive=(path.as_uri(), md5))
+    monkeypatch.setitem(catalogue.SETS, "cifar10", info)
+    assert downloads.download("cifar10", root) == root / "cifar-10-batches-bin"
+    assert sorted(p.name for p in root.iterdir()) == ["cifar-10-batches-bin"]
+    with pytest.raises(UserError, match=r"md5 .* not 0000: delete it"):
+        downloads.fetch(path.as_uri(), "0000", root)
+    (root / path.name).unlink()
+    evil, md5 = _archive(source, ["../outside.txt"])
+    with pytest.raises(UserError, match="cannot unpack"):
+        downloads.fetch(evil.as_uri(), md5, root)
+    assert not (tmp_path / "outside.txt").exists()
+    with pytest.raises(UserError, match="cannot download"):
+        downloads.fetch((tmp_path / "none.tar.gz").as_uri(), md5, root)
+    with pytest.raises(UserError, match="cannot be downloaded by the lab"):
+        downloads.download("imagenet", root)

@@ -1,0 +1,106 @@
+import pytest
+import torch
+from detection_sets import real
+from torch import nn
+
+import gradcent
+from gradcent_lab.detection import models
+from gradcent_lab.errors import UserError
+
+TINY = {"short": 64, "long": 96, "fpn": 16, "fc": 32, "anchor": 8, "proposals": (20, 10), "samples": (16, 16)}
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(("masks", "published"), [(False, 41_755_286), (True, 44_401_393)])
+def test_r50_has_torchvisions_published_size(masks, published):
+    with torch.device("meta"):
+        model = models.make({"backbone": "R50", "masks": masks}, 90)
+    assert parameters(model) == published
+
+
+@pytest.mark.parametrize(("name", "twin"), [("R101", "resnet101"), ("X101-64x4d", "resnext101_64x4d")])
+def test_backbones_are_the_ones_torchvision_has_weights_for(name, twin):
+    import torchvision
+
+    with torch.device("meta"):
+        body = models.make({"backbone": name}, 80).backbone.body
+        expected = torchvision.models.get_model(twin).state_dict()
+    shapes = {k: v.shape for k, v in expected.items() if not k.startswith("fc.") and "num_batches" not in k}
+    assert {k: v.shape for k, v in body.state_dict().items()} == shapes
+
+
+def test_resnext_32x4d_has_its_published_size():
+    with torch.device("meta"):
+        body = models.make({"backbone": "X101-32x4d", "norm": "bn"}, 80).backbone.body
+    assert parameters(body) + 2048 * 1000 + 1000 == 44_177_704  # ResNeXt-101 32×4d, 44.18 M
+
+
+def test_frozen_parts_stay_out_of_training():
+    model = models.make({"backbone": "R14", **TINY}, 2)
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad}
+    assert {n for n in frozen} == {
+        n for n in frozen if n.startswith(("backbone.body.conv1", "backbone.body.layer1"))
+    }
+    assert not any("bn" in name for name in trained | frozen), "frozen BN has no parameters at all"
+    assert any(name.startswith("backbone.body.layer2") for name in trained)
+    assert len(models.trained(model)) == len(trained)
+    with pytest.raises(UserError, match="0 to 5"):
+        models.make({"backbone": "R14", "trainable": 6, **TINY}, 2)
+
+
+def test_group_norm_with_weight_standardization():
+    spec = {"backbone": "R14", "norm": "gn", "head": "4conv1fc", "weight_standardization": True}
+    model = models.make({**spec, "trainable": 5, "masks": True, **TINY}, 2)
+    kinds = {type(module) for module in model.modules()}
+    assert nn.GroupNorm in kinds
+    assert nn.BatchNorm2d not in kinds
+    for part in (
+        model.backbone.body.layer2[0].conv2,
+        model.backbone.fpn.layer_blocks[0][0],
+        model.roi_heads.mask_head[0][0],
+    ):
+        assert part.weight.mean((1, 2, 3)).abs().max() < 1e-6
+    assert sum(isinstance(m, nn.Conv2d) for m in model.roi_heads.box_head.modules()) == 4
+    assert sum(isinstance(m, nn.Linear) for m in model.roi_heads.box_head.modules()) == 1
+    assert not nn.utils.parametrize.is_parametrized(model.rpn.head.cls_logits)
+    plan = {row["parameter"]: row for row in gradcent.explain(model).rows()}
+    row = plan["backbone.body.layer2.0.conv2.parametrizations.weight.original"]
+    assert row["length"] == 128 * 9
+    deconvolution = plan["roi_heads.mask_predictor.conv5_mask.weight"]  # (in 16, out 16, 2, 2)
+    assert (deconvolution["vectors"], deconvolution["length"]) == (16, 16 * 4)
+
+
+def test_pretrained_file_is_loaded():
+    root = real("weights")
+    from safetensors.torch import load_file
+
+    file = "weights/resnet18_tinyimagenet200_fp16.safetensors"
+    model = models.make({"backbone": "R18", "pretrained": file, **TINY}, 1, root)
+    state = load_file(str(root / file))
+    body = model.backbone.body.state_dict()
+    for name in ("conv1.weight", "layer4.1.bn2.running_var", "layer3.0.downsample.0.weight"):
+        assert torch.equal(body[name], state[name].float())
+    with pytest.raises(UserError, match="does not fit the network"):
+        models.make({"backbone": "R14", "pretrained": file, **TINY}, 1, root)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"backbone": "R51"}, "no backbone is called 'R51'"),
+        ({"backbone": "R14", "norm": "ln"}, "norm 'ln' is not known"),
+        ({"backbone": "R14", "head": "3fc"}, "box head '3fc' is not known"),
+        ({"backbone": "R14", "wide": 3}, "no option 'wide'"),
+        (
+            {"backbone": "X101-32x4d", "pretrained": "torchvision"},
+            "torchvision has no weights for X101-32x4d",
+        ),
+    ],
+)
+def test_what_does_not_exist_is_refused(spec, words):
+    with torch.device("meta"), pytest.raises(UserError, match=words):
+        models.make(spec, 2)

@@ -1,0 +1,202 @@
+"""Recipes: frozen data at every scale, the paper's settings at the paper's, and all of them run at smoke."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import make_sets
+import pytest
+import torch
+
+from gradcent_lab import models, recipes
+from gradcent_lab.data import SETS, find
+from gradcent_lab.errors import UserError
+from gradcent_lab.recipes.finegrained import TINY
+from gradcent_lab.study import run_study, tasks_of
+
+REAL = os.environ.get("GRADCENT_DATA")
+EVERY = [(name, scale.name) for name in recipes.RECIPES for scale in recipes.get(name).scales]
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """The real sets where they are there, tiny ones in their layouts where not."""
+    root = tmp_path_factory.mktemp("data")
+    made = {
+        "aircraft": make_sets.aircraft,
+        "cars": make_sets.cars,
+        "dogs": make_sets.dogs,
+        "cub200": make_sets.cub200,
+        "miniimagenet": lambda folder: make_sets.class_folders(folder, 8, 4, 4),
+    }
+    for name in (*made, "cifar100"):
+        real = find(name, Path(REAL)) if REAL else None
+        place = root / SETS[name].folders[0]
+        if real is not None:
+            place.symlink_to(real.resolve())
+        elif name in made:
+            made[name](place)
+    weights = root / TINY
+    weights.parent.mkdir()
+    if REAL and (Path(REAL) / TINY).is_file():
+        weights.symlink_to((Path(REAL) / TINY).resolve())
+    else:
+        from safetensors.torch import save_file
+
+        save_file(models.make({"name": "resnet18"}, 200).half().state_dict(), weights)
+    return root
+
+
+@pytest.mark.parametrize(("name", "scale"), EVERY)
+def test_studies_are_frozen_plain_data(name, scale):
+    study = recipes.get(name).study(scale)
+    assert study.scale.name == scale
+    assert len(study.scale.words) > 20
+    tasks = tasks_of(study, None)
+    assert len({task.config.run_id for task in tasks}) == len(tasks)
+    for task in tasks:
+        settings = task.config.as_dict()["settings"]
+        assert json.loads(json.dumps(settings)) == settings
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        study.name = "other"
+
+
+# table8, table9 and unet run at smoke in test_detection_training.py and test_detection_axis.py
+@pytest.mark.parametrize(
+    "name", [name for name in recipes.RECIPES if "penn-fudan" not in recipes.get(name).needs]
+)
+def test_smoke(tmp_path, data, name):
+    recipe = recipes.get(name)
+    if "cifar100" in recipe.needs and find("cifar100", data) is None:
+        pytest.skip("cifar100 is not under GRADCENT_DATA")
+    study = recipe.study("smoke")
+    records = run_study(study, tmp_path, data=data)
+    assert len(records) == len(tasks_of(study, data))
+    assert all(torch.isfinite(torch.tensor(record.last)) for record in records)
+    assert all(record.curves for record in records)
+    if name == "theory":
+        assert records[0].last == 0, [row for row in records[0].curves if not row["holds"]]
+    if name == "fig4":
+        rows = records[0].iterations()
+        assert len(rows) == 2
+        assert all(row["fc_norm_centralized"] <= row["fc_norm"] for row in rows)
+    if name == "fig2":
+        off, on = (record.last for record in records)
+        assert on < 1e-12 < off
+    if name == "table6" and REAL:
+        counted = {record.cell: record.curves[0] for record in records}
+        assert counted["CUB-200-2011"] == {"categories": 200, "training": 5994, "testing": 5794}
+
+
+def settings(name, scale="paper", cell=0, **switches):
+    return recipes.get(name).study(scale, switches).cells[cell].settings
+
+
+def test_settings_of_the_paper():
+    cifar = settings("table1")
+    assert (cifar["epochs"], cifar["batch_size"]) == (200, 128)
+    assert cifar["schedule"]["milestones"] == [60, 120, 180]
+    assert cifar["optimizer"] == {"name": "SGDM", "lr": 0.1, "weight_decay": 5e-4}
+    assert cifar["data"]["train"] is None
+    rates = {c.name: c.settings["optimizer"] for c in recipes.get("table2").study("paper").cells}
+    assert {name: spec["lr"] for name, spec in rates.items()} == {
+        "SGDM": 0.1,
+        "Adam": 0.001,
+        "Adagrad": 0.01,
+        "SGDW": 0.1,
+        "AdamW": 0.001,
+    }
+    assert rates["SGDW"]["weight_decay"] == rates["AdamW"]["weight_decay"] == 1e-3
+    assert len(recipes.get("table1").study("paper").seeds) == 10
+    imagenet = settings("table5")
+    assert (imagenet["epochs"], imagenet["batch_size"]) == (100, 256)
+    assert imagenet["schedule"]["milestones"] == [30, 60, 90]
+    assert imagenet["optimizer"]["weight_decay"] == 1e-4
+    fine = settings("table7")
+    assert fine["schedule"]["milestones"] == [50, 80]
+    assert (fine["data"]["resize"], fine["data"]["size"]) == (512, 448)
+
+
+def test_every_disagreement_is_a_switch():
+    study = recipes.get("table1").study
+    assert study("paper").arms[1].attach == {"layers": "conv"}
+    assert study("paper", {"layers": "all"}).arms[1].attach == {"layers": "all"}
+    assert study("paper", {"at": "update"}).arms[1].attach == {"layers": "conv", "at": "update"}
+    assert settings("table1", momentum="paper")["optimizer"]["dampening"] == 0.9
+    released = recipes.get("table2").study("paper", {"adamw": "released"}).cells[4].arms
+    assert released[0].settings is None
+    assert released[1].settings["optimizer"]["name"] == "Adam"
+    assert settings("table5", validation="released")["eval_drop_last"] is True
+    fine = settings("table7")
+    assert (fine["optimizer"]["lr"], fine["optimizer"]["head_lr"], fine["batch_size"]) == (0.01, 0.1, 256)
+    fine = settings("table7", training="released")
+    assert (fine["optimizer"]["lr"], fine["optimizer"].get("head_lr"), fine["batch_size"]) == (0.1, None, 128)
+    notes = " ".join(recipes.get("table2").study("paper", {"adamw": "released"}).notes)
+    assert "adamw=released" in notes
+
+
+def test_released_adamw_arm_is_adam(data):
+    study = recipes.get("table2").study("smoke", {"adamw": "released"})
+    if find("cifar100", data) is None:
+        pytest.skip("cifar100 is not under GRADCENT_DATA")
+    made = {t.config.arm.name: t.make() for t in tasks_of(study, data) if t.config.cell == "AdamW"}
+    parameter = [torch.nn.Parameter(torch.zeros(1))]
+    assert type(made["off"].optimizer(parameter)) is torch.optim.AdamW
+    assert type(made["on"].optimizer(parameter)) is torch.optim.Adam
+
+
+def test_fine_tuning_gives_the_head_its_own_rate(data):
+    from gradcent_lab import optimizers
+
+    spec = {"name": "SGDM", "lr": 0.01, "head_lr": 0.1, "weight_decay": 1e-4}
+    model = models.make({"name": "R8", "width": 8}, 10)
+    optimizer = optimizers.optimizer(spec)(optimizers.groups(spec)(model))
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert rates[id(model.fc.weight)] == rates[id(model.fc.bias)] == 0.1
+    assert rates[id(model.conv1.weight)] == 0.01
+    assert len(rates) == len(list(model.parameters()))
+
+
+def test_sgdw_is_sgd_when_nothing_decays():
+    from gradcent_lab.optimizers import SGDW
+
+    torch.manual_seed(0)
+    start = torch.randn(5, 3, dtype=torch.float64)
+    results = []
+    for make in (
+        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, dampening=0.5),
+        lambda p: SGDW(p, lr=0.1, momentum=0.9, dampening=0.5),
+    ):
+        w = torch.nn.Parameter(start.clone())
+        optimizer = make([w])
+        for step in range(4):
+            optimizer.zero_grad()
+            (w.square().sum() * (step + 1)).backward()
+            optimizer.step()
+        results.append(w.detach())
+    assert torch.allclose(*results)
+    w = torch.nn.Parameter(start.clone())
+    optimizer = SGDW([w], lr=0.1, momentum=0.9, weight_decay=0.01)
+    w.grad = torch.zeros_like(w)
+    for _ in range(3):
+        optimizer.step()
+    assert torch.allclose(w.detach(), start * (1 - 0.1 * 0.01) ** 3)
+
+
+def test_wrong_names_are_named():
+    for name, words in {
+        "tabel1": "did you mean table1",
+        "zzz": "gradcent list",
+        "person-reid": "cannot be run yet",
+    }.items():
+        with pytest.raises(UserError, match=words):
+            recipes.get(name)
+    with pytest.raises(UserError, match="no scale 'huge': choose one of paper, small, smoke"):
+        recipes.get("table1").study("huge")
+    with pytest.raises(UserError, match="no switch 'x'; it has layers"):
+        recipes.get("table1").study("smoke", {"x": "1"})
+    with pytest.raises(UserError, match="takes conv or all, not 'fc'"):
+        recipes.get("table1").study("smoke", {"layers": "fc"})
