@@ -42,7 +42,17 @@ setup(
             ],
             depends=[
                 f"{SOURCES}/{name}.h"
-                for name in ("convert", "engine", "gradcent", "operands", "rules", "sums", "vectors")
+                for name in (
+                    "columns",
+                    "convert",
+                    "engine",
+                    "gradcent",
+                    "operands",
+                    "rules",
+                    "run",
+                    "sums",
+                    "vectors",
+                )
             ],
             # No FMA contraction: the same bits on every instruction set.
             extra_compile_args=[

@@ -112,7 +112,8 @@ def deterministic() -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     torch.set_deterministic_debug_mode("warn")
     torch.utils.deterministic.fill_uninitialized_memory = False
-    torch.backends.cudnn.benchmark = False
+    if benchmark:  # set only where it must change: torch refuses any setting after disable_global_flags
+        torch.backends.cudnn.benchmark = False
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*does not have a deterministic implementation.*")
@@ -120,4 +121,5 @@ def deterministic() -> Iterator[None]:
     finally:
         torch.set_deterministic_debug_mode(mode)
         torch.utils.deterministic.fill_uninitialized_memory = fill
-        torch.backends.cudnn.benchmark = benchmark
+        if benchmark:
+            torch.backends.cudnn.benchmark = True

@@ -46,11 +46,13 @@ def main(names: list[str]) -> int:
         try:
             python = environment(name)
         except subprocess.CalledProcessError as error:
-            write([{"environment": name, "missing": f"pip could not install it: {error.stderr[-200:]}"}])
+            write(
+                name, [{"environment": name, "missing": f"pip could not install it: {error.stderr[-200:]}"}]
+            )
             failed.append(name)
             continue
         found, code = run(name, python)
-        write(found)  # after each part, so that an interrupted run keeps what it has
+        write(name, found)  # after each part, so that an interrupted run keeps what it has
         if code:
             failed.append(name)
         print(f"{name}: {len(found)} facts, {time.monotonic() - start:.0f} s", flush=True)
@@ -100,11 +102,10 @@ def run(name: str, python: str) -> tuple[list[dict[str, Any]], int]:
     return [{"environment": name, **each} for each in facts], done.returncode
 
 
-def write(facts: list[dict[str, Any]]) -> None:
-    """Replace the facts of the environments that ran, and make the page anew."""
-    ran = {each["environment"] for each in facts}
+def write(name: str, facts: list[dict[str, Any]]) -> None:
+    """Replace the facts of the part that ran (one that failed must not keep old ones), and make the page anew."""
     before = [json.loads(line) for line in FACTS.read_text().splitlines()] if FACTS.exists() else []
-    kept = [each for each in before if each["environment"] not in ran] + facts
+    kept = [each for each in before if each["environment"] != name] + facts
     order = list(ENVIRONMENTS)
     kept.sort(key=lambda each: order.index(each["environment"]))
     FACTS.write_text("".join(json.dumps(each, ensure_ascii=False) + "\n" for each in kept))

@@ -97,6 +97,8 @@ CASES = [
     ((700, 45), Layout.columns((700, 45))),
     ((2000, 3), Layout.columns((2000, 3))),
     ((6, 4, 3, 3), Layout.transposed((6, 4, 3, 3), groups=2)),
+    ((530, 130), Layout.columns((530, 130))),  # read in the order of memory
+    ((30, 70, 7, 5), Layout.transposed((30, 70, 7, 5), groups=2)),
     ((8, 5, 9, 9), Layout.transposed((8, 5, 9, 9), groups=4)),  # runs longer than a short one
     ((3, 8, 20), Layout.stacked_columns((3, 8, 20))),
     ((3, 20, 8), Layout.stacked_rows((3, 20, 8))),

@@ -72,7 +72,7 @@ def test_sgd(dtype, setting, at):
 @pytest.mark.parametrize(("decoupled", "maximize"), [(False, False), (True, False), (True, True)])
 def test_adam(dtype, decoupled, maximize, at):
     setting = dict(
-        lr=0.01, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=decoupled, maximize=maximize
+        lr=0.01, beta1=0.9, beta2=0.99, eps=1e-2, weight_decay=0.1, decoupled=decoupled, maximize=maximize
     )
     params = tensors(dtype)
     m, v = ([torch.zeros_like(p) for p in params] for _ in range(2))
@@ -93,7 +93,7 @@ def test_adam(dtype, decoupled, maximize, at):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("decoupled", "maximize"), [(False, False), (True, True)])
 def test_adagrad(dtype, decoupled, maximize, at):
-    setting = dict(lr=0.1, lr_decay=0.1, eps=1e-6, weight_decay=0.1, decoupled=decoupled, maximize=maximize)
+    setting = dict(lr=0.1, lr_decay=0.1, eps=1e-2, weight_decay=0.1, decoupled=decoupled, maximize=maximize)
     params = tensors(dtype)
     sums = [torch.full_like(p, 0.1) for p in params]
     steps = [torch.zeros(()) for _ in params]
@@ -124,7 +124,7 @@ def test_long_vectors(dtype, at, threads):
     params, grads = tensors(dtype, cases=LONG), tensors(dtype, seed=1, cases=LONG)
     sums, steps = [torch.full_like(p, 0.1) for p in params], [torch.zeros(()) for _ in params]
     old = [wide(p) for p in params]
-    setting = dict(lr=0.1, lr_decay=0.0, eps=1e-6, weight_decay=0.1, decoupled=False, maximize=False, at=at)
+    setting = dict(lr=0.1, lr_decay=0.0, eps=1e-2, weight_decay=0.1, decoupled=False, maximize=False, at=at)
     native.adagrad(params, grads, sums, steps, layouts, **setting)
     for i, layout in enumerate(layouts):
         start = torch.full_like(old[i], 0.1)
@@ -267,7 +267,7 @@ def test_expanded_gradient_and_state_in_another_order():
     param, grad = torch.randn(4, 6), torch.randn(1, 6).expand(4, 6)
     m, v, steps = [torch.zeros(6, 4).t()], [torch.zeros(4, 6)], [torch.zeros((), dtype=torch.float64)]
     old, layout = wide(param), Layout.rows((4, 6))
-    setting = dict(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=True, maximize=False)
+    setting = dict(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-2, weight_decay=0.1, decoupled=True, maximize=False)
     native.adam([param], [grad], m, v, steps, [layout], **setting)
     zero = torch.zeros(4, 6, dtype=torch.float64)
     expected = truth.adam(old, wide(grad), zero, zero, 1, layout, at="gradient", **setting)

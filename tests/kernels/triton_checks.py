@@ -84,7 +84,7 @@ def check_adamw(dtype):
 
 
 def check_adagrad(dtype):
-    setting = dict(lr=0.1, lr_decay=0.1, eps=1e-6, weight_decay=0.1, decoupled=False, maximize=False)
+    setting = dict(lr=0.1, lr_decay=0.1, eps=1e-4, weight_decay=0.1, decoupled=False, maximize=False)
     for at in ("gradient", "update"):
         params, grads = tensors(dtype), tensors(dtype, seed=1)
         sums, steps = [torch.full_like(p, 0.1) for p in params], [torch.ones(()) for _ in params]
@@ -98,7 +98,7 @@ def check_adagrad(dtype):
 
 def check_scaled(dtype):
     layout = Layout.rows((3, 40))
-    setting = dict(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-6, weight_decay=0.1, decoupled=False, maximize=False)
+    setting = dict(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-4, weight_decay=0.1, decoupled=False, maximize=False)
     p, g = torch.randn(3, 40).to(dtype), torch.randn(3, 40).to(dtype)
     old, zero, scaled = wide(p), torch.zeros(3, 40, dtype=torch.float64), g * 64
     m, v, steps = torch.zeros_like(p), torch.zeros_like(p), [torch.zeros(())]

@@ -18,7 +18,7 @@ import toy
 from torch import nn
 
 import gradcent
-from gradcent_lab import seeds, store
+from gradcent_lab import runtime, seeds, store
 from gradcent_lab.config import OFF, ON, Arm, Numerics
 from gradcent_lab.errors import UserError
 from gradcent_lab.runtime import Options
@@ -238,3 +238,11 @@ def test_damaged_checkpoint_is_named(tmp_path):
         run_pairs(toy.experiment(), [OFF], [0], tmp_path, options=options)
     path.unlink()
     assert math.isfinite(run_pairs(toy.experiment(), [OFF], [0], tmp_path, options=options)[0].last)
+
+
+def test_runs_where_torch_has_frozen_its_global_flags(monkeypatch):
+    """As after disable_global_flags, which PyTorch's own test modules call when they are imported."""
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", False)
+    with runtime.deterministic():
+        assert torch.get_deterministic_debug_mode() == 1
+    assert torch.get_deterministic_debug_mode() == 0

@@ -24,6 +24,8 @@
 #include "rules.h"
 #include "sums.h"
 #include "vectors.h"
+#include "columns.h"
+#include "run.h"
 #undef R
 #undef NAME
 #undef ROOT
@@ -34,6 +36,8 @@
 #include "rules.h"
 #include "sums.h"
 #include "vectors.h"
+#include "columns.h"
+#include "run.h"
 #undef R
 #undef NAME
 #undef ROOT

@@ -24,6 +24,8 @@ enum { PARAM, GRAD, STATE, STATE2, OPERANDS };
 #define BLOCK 512
 /* Vectors whose elements lie in runs shorter than this are handled side by side, a panel at a time. */
 #define SHORT 64
+/* Rows of a large tensor of columns are summed in this many chunks. */
+#define COLUMN_CHUNKS 32
 
 typedef struct {
     char *data[OPERANDS];
@@ -53,8 +55,10 @@ typedef struct {
 } rule_t;
 
 /* FLAT: elements begin..end, no mean. VECTORS: whole weight vectors begin..end. PIECE_SUM, PIECE_MEAN
- * and PIECE_STEP: the three stages of a vector that is split. UNSCALE: divide elements begin..end. */
-enum { FLAT, VECTORS, PIECE_SUM, PIECE_MEAN, PIECE_STEP, UNSCALE };
+ * and PIECE_STEP: the three stages of a vector that is split.
+ * UNSCALE: divide elements begin..end. COLUMN_…: the three stages of a large tensor of columns; begin is
+ * the batch and end the chunk of rows (for means: vectors begin..end). */
+enum { FLAT, VECTORS, PIECE_SUM, PIECE_MEAN, PIECE_STEP, UNSCALE, COLUMN_SUM, COLUMN_MEAN, COLUMN_STEP };
 
 typedef struct {
     int32_t tensor;

@@ -95,6 +95,10 @@ static int is_split(const tensor_t *t) { return t->centred && t->outer * t->inne
 
 static int64_t pieces(const tensor_t *t) { return (t->outer * t->inner + PIECE - 1) / PIECE; }
 
+static int in_columns(const tensor_t *t) {
+    return t->centred && t->outer > 1 && t->inner < SHORT && t->vectors * t->inner >= SHORT && t->numel > 65536;
+}
+
 static int64_t panel(const tensor_t *t) {
     int64_t elements = PANEL_ELEMENTS / t->outer;
     if (elements < PANEL_LEAST) elements = PANEL_LEAST;
@@ -102,11 +106,18 @@ static int64_t panel(const tensor_t *t) {
     return elements / t->inner > 0 ? elements / t->inner : 1;
 }
 
+static void list_columns(const job_t *job, int stage, int64_t k, tasks_t *tasks) {
+    const tensor_t *t = &job->tensors[k];
+    if (stage == COLUMN_MEAN) add_range(tasks, k, stage, t->batch * t->vectors, 512);
+    for (int64_t b = 0; stage != COLUMN_MEAN && b < t->batch; b++)
+        for (int64_t chunk = 0; chunk < COLUMN_CHUNKS; chunk++) add(tasks, k, stage, b, chunk);
+}
+
 static void list(const job_t *job, int stage, tasks_t *tasks) {
     for (int64_t k = 0; k < job->tensor_count; k++) {
         const tensor_t *t = &job->tensors[k];
         int split = is_split(t);
-        if (t->numel == 0) continue;
+        if (t->numel == 0 || (in_columns(t) && stage != UNSCALE)) continue;
         if (stage == UNSCALE) {
             add_range(tasks, k, UNSCALE, t->numel, TASK_ELEMENTS);
         } else if (stage == PIECE_SUM || stage == PIECE_MEAN || (stage == PIECE_STEP && split)) {
@@ -140,9 +151,13 @@ static void work(void *data) {
     }
 }
 
-static int run_stage(const job_t *job, int stage, int threads) {
+/* All tensors, or for the stages of columns the one given. */
+static int run_stage(const job_t *job, int stage, int64_t tensor, int threads) {
     tasks_t tasks = {0};
-    list(job, stage, &tasks);
+    if (tensor < 0)
+        list(job, stage, &tasks);
+    else
+        list_columns(job, stage, tensor, &tasks);
     if (!tasks.failed && tasks.count) {
         queue_t queue = {gradcent_engine(), job, tasks.items, tasks.count, 0};
         gradcent_parallel(work, &queue, tasks.count < threads ? (int)tasks.count : threads);
@@ -151,9 +166,9 @@ static int run_stage(const job_t *job, int stage, int threads) {
     return tasks.failed ? -1 : 0;
 }
 
-/* Returns 0, or -1 without having touched anything when memory is short. */
+/* Returns 0, or -1 when memory is short. */
 int gradcent_execute(job_t *job, int threads) {
-    int64_t partial = 0, elements = 0;
+    int64_t partial = 0, columns = 0, elements = 0;
     for (int64_t k = 0; k < job->tensor_count; k++) {
         tensor_t *t = &job->tensors[k];
         elements += t->numel;
@@ -165,15 +180,25 @@ int gradcent_execute(job_t *job, int threads) {
         t->panel = panel(t);
         t->partial = partial;
         if (is_split(t)) partial += t->batch * t->vectors * (pieces(t) + 2);
+        int64_t sums = in_columns(t) ? t->batch * (COLUMN_CHUNKS + 2) * t->vectors * t->inner : 0;
+        if (sums > columns) columns = sums;
     }
     if (elements < 32768) threads = 1;
-    if (job->rule.unscale != 0 && run_stage(job, UNSCALE, threads)) return -1;
+    if (job->rule.unscale != 0 && run_stage(job, UNSCALE, -1, threads)) return -1;
     int failed = 0;
     if (partial) {
         job->partial = malloc((size_t)partial * sizeof(double));
-        failed = !job->partial || run_stage(job, PIECE_SUM, threads) || run_stage(job, PIECE_MEAN, threads);
+        failed = !job->partial || run_stage(job, PIECE_SUM, -1, threads) || run_stage(job, PIECE_MEAN, -1, threads);
     }
-    failed = failed || run_stage(job, PIECE_STEP, threads);
+    failed = failed || run_stage(job, PIECE_STEP, -1, threads);
+    free(job->partial);
+    job->partial = columns ? malloc((size_t)columns * sizeof(double)) : NULL;
+    failed = failed || (columns && !job->partial);
+    /* One tensor after the other, so that its second reading finds it in the last-level cache. */
+    for (int64_t k = 0; k < job->tensor_count && !failed; k++)
+        if (in_columns(&job->tensors[k]))
+            failed = run_stage(job, COLUMN_SUM, k, threads) || run_stage(job, COLUMN_MEAN, k, threads) ||
+                     run_stage(job, COLUMN_STEP, k, threads);
     free(job->partial);
     job->partial = NULL;
     return failed ? -1 : 0;

@@ -1,0 +1,93 @@
+/* Large tensors whose weight vectors are columns (weights stored as (in, out), transposed convolutions).
+ * Column by column, or panel by panel, every row would be another page of memory; so the rows are read
+ * in the order they lie in, in three stages: sums of every column over fixed chunks of rows, the means,
+ * the step. Included after vectors.h with the same R and NAME.
+ *
+ * partial holds, for each batch: COLUMN_CHUNKS rows of sums, then a row each of the means' two parts. */
+
+static void NAME(chunk)(const tensor_t *t, int64_t number, int64_t *begin, int64_t *end) {
+    const int64_t rows = (t->outer + COLUMN_CHUNKS - 1) / COLUMN_CHUNKS;
+    *begin = number * rows < t->outer ? number * rows : t->outer;
+    *end = *begin + rows < t->outer ? *begin + rows : t->outer;
+}
+
+/* Four rows at a time, as a tree in R (exact for equal values), then added to the sums in double. */
+static void NAME(add_four)(int64_t n, int64_t row, const R *restrict g, const R *restrict w, R sign, R decay,
+                           double *restrict sums) {
+    if (w)
+        for (int64_t j = 0; j < n; j++)
+            sums[j] += (double)(((sign * g[j] + decay * w[j]) + (sign * g[j + row] + decay * w[j + row])) +
+                                ((sign * g[j + 2 * row] + decay * w[j + 2 * row]) +
+                                 (sign * g[j + 3 * row] + decay * w[j + 3 * row])));
+    else
+        for (int64_t j = 0; j < n; j++)
+            sums[j] += (double)(sign * ((g[j] + g[j + row]) + (g[j + 2 * row] + g[j + 3 * row])));
+}
+
+/* n elements of one row, beginning at `at`. */
+static void NAME(add_one)(const rule_t *rule, const tensor_t *t, const NAME(numbers) *k, int64_t at, int n, double *sums,
+                          const double *shift) {
+    R x[BLOCK], y[BLOCK];
+    if (rule->update) {
+        NAME(foresee)(rule, t, k, at, n, x);
+        NAME(accumulate_panel)(n, x, NULL, 1, 0, sums, shift, 1);
+    } else {
+        const R *g = NAME(load)(t, GRAD, at, n, x), *w = rule->projected ? NAME(load)(t, PARAM, at, n, y) : NULL;
+        NAME(accumulate_panel)(n, g, w, (R)rule->sign, (R)rule->decay, sums, shift, 1);
+    }
+}
+
+static void NAME(column_sums)(const job_t *job, const task_t *task, const tensor_t *t, const NAME(numbers) *k) {
+    const rule_t *rule = &job->rule;
+    const int64_t row = t->vectors * t->inner, start = task->begin * t->outer * row;
+    double *sums = job->partial + (task->begin * (COLUMN_CHUNKS + 2) + task->end) * row, shift[BLOCK] = {0};
+    int64_t o, last;
+    NAME(chunk)(t, task->end, &o, &last);
+    for (int64_t j = 0; j < row; j++) sums[j] = 0;
+    if (IN_PLACE && !CAREFUL && !rule->update)
+        for (; o + 4 <= last; o += 4) {
+            const int64_t at = start + o * row;
+            NAME(add_four)(row, row, (const R *)t->data[GRAD] + at, rule->projected ? (const R *)t->data[PARAM] + at : NULL,
+                           (R)rule->sign, (R)rule->decay, sums);
+        }
+    if (!CAREFUL || rule->update) {
+        for (; o < last; o++)
+            for (int64_t j = 0; j < row; j += BLOCK)
+                NAME(add_one)(rule, t, k, start + o * row + j, (int)(row - j < BLOCK ? row - j : BLOCK), sums + j, shift);
+        return;
+    }
+    for (int64_t j = 0; j < row; j += BLOCK) { /* a shift for each column: block by block, found once */
+        const int n = (int)(row - j < BLOCK ? row - j : BLOCK);
+        for (int i = 0; i < n; i++) shift[i] = NAME(shift_of)(job, t, task->begin * t->vectors + (j + i) / t->inner);
+        for (int64_t p = o; p < last; p++) NAME(add_one)(rule, t, k, start + p * row + j, n, sums + j, shift);
+    }
+}
+
+static void NAME(column_means)(const job_t *job, const task_t *task, const tensor_t *t, const NAME(numbers) *k) {
+    const int64_t row = t->vectors * t->inner;
+    for (int64_t vector = task->begin; vector < task->end; vector++) {
+        const int64_t b = vector / t->vectors, first = vector % t->vectors * t->inner;
+        double *sums = job->partial + b * (COLUMN_CHUNKS + 2) * row, total = 0;
+        for (int c = 0; c < COLUMN_CHUNKS; c++)
+            for (int64_t i = 0; i < t->inner; i++) total += sums[c * row + first + i];
+        double mean = total / (double)(t->outer * t->inner);
+        R high[SHORT + 8], low[SHORT + 8];
+        NAME(split)(mean, NAME(shift_of)(job, t, vector), high, low);
+        if (!isfinite((double)high[0])) /* overflow, perhaps: once more, carefully */
+            NAME(panel_means)(job, t, k, b * t->outer * row + first, 1, TINY, high, low);
+        R *mean_high = (R *)(sums + COLUMN_CHUNKS * row), *mean_low = (R *)(sums + (COLUMN_CHUNKS + 1) * row);
+        for (int64_t i = 0; i < t->inner; i++) mean_high[first + i] = high[0], mean_low[first + i] = low[0];
+    }
+}
+
+static void NAME(column_step)(const job_t *job, const task_t *task, const tensor_t *t, const NAME(numbers) *k) {
+    const int64_t row = t->vectors * t->inner, most = IN_PLACE ? PIECE : BLOCK;
+    const double *means = job->partial + (task->begin * (COLUMN_CHUNKS + 2) + COLUMN_CHUNKS) * row;
+    const R *high = (const R *)means, *low = (const R *)(means + row);
+    int64_t o, last;
+    NAME(chunk)(t, task->end, &o, &last);
+    for (; o < last; o++)
+        for (int64_t j = 0; j < row; j += most)
+            NAME(apply)(&job->rule, t, k, (task->begin * t->outer + o) * row + j, row - j < most ? row - j : most,
+                        high + j, low + j, 0);
+}
