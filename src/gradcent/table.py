@@ -74,7 +74,16 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _short(reason: str) -> str:
     """Cut a reason down to its kind, so that reasons can be counted."""
-    for kind in ("own parameter of", "shared by", "left alone by override", "embedding", "shape ("):
+    for kind, short in _KINDS.items():
         if reason.startswith(kind):
-            return {"own parameter of": "of unknown modules", "shape (": "packed or factored"}.get(kind, kind)
-    return "frozen" if "frozen now" in reason else reason.split(":")[0]
+            return short
+    return "frozen" if "frozen now" in reason else reason.split(":")[0].split(",")[0].removeprefix("a ")
+
+
+_KINDS = {
+    "own parameter of": "of unknown modules",
+    "shared by": "shared by layers that lay it out differently",
+    "left alone by override": "left alone by override",
+    "embedding": "embedding",
+    "shape (": "packed or factored",
+}
