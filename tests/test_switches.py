@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import gradcent
+from gradcent.decay import decay_kind
 from optimizer_cases import Homemade
 
 
@@ -101,3 +102,12 @@ def test_decay_set_later_must_be_known_too() -> None:
     gradcent.attach(
         Homemade(model.parameters(), weight_decay=0.1), model, at="update"
     )  # there it does not matter
+
+
+def test_decay_of_torchs_own_classes_without_their_flag() -> None:
+    """Releases before 2.7 have no `decoupled_weight_decay` in AdamW's groups, nor have their checkpoints."""
+    model = layers()
+    for make, kind in ((torch.optim.AdamW, "decoupled"), (torch.optim.Adam, "coupled")):
+        optimizer = make(model.parameters(), weight_decay=0.1)
+        group = {key: value for key, value in optimizer.param_groups[0].items() if "decoupled" not in key}
+        assert decay_kind(optimizer, group) == kind

@@ -20,6 +20,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import pytest
+import torch  # noqa: F401  # once, for all the children
 from mutation_list import MUTATIONS, Mutation
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,20 +60,33 @@ def compile_kernels(copy: Path) -> None:
 
 
 def failing(tests: list[str], copy: Path, *, first: bool) -> list[str]:
-    """Run tests against a copy and return the names of those that fail."""
-    words = [sys.executable, "-m", "pytest", "-q", "-rfE", "-p", "no:cacheprovider", "--no-header", "--tb=no"]
-    done = subprocess.run(
-        [*words, *(["-x"] if first else []), *tests],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-    )
-    found = re.findall(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    if done.returncode not in (0, 1) and not found:
-        raise SystemExit(
-            f"pytest could not run {' '.join(tests)}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        )
+    """Run tests against a copy, in a child that has torch already, and return the names of those that fail."""
+    words = [
+        "-q",
+        "-rfE",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        "--tb=no",
+        *(["-x"] if first else []),
+        *tests,
+    ]
+    said = copy / "said.txt"
+    child = os.fork()
+    if child == 0:
+        output = os.open(said, os.O_CREAT | os.O_WRONLY)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        os.environ["PYTHONPATH"] = str(copy / "src")  # tests start processes, too
+        sys.path.insert(0, str(copy / "src"))
+        code = pytest.main(words)
+        sys.stdout.flush()
+        os._exit(int(code))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    text = said.read_text(errors="replace")
+    found = re.findall(r"^(?:FAILED|ERROR) (tests/.+?)(?: - .*)?$", text, re.MULTILINE)
+    if code not in (0, 1) and not found:
+        raise SystemExit(f"pytest could not run {' '.join(tests)}:\n{text[-2000:]}")
     return found
 
 
@@ -99,6 +114,8 @@ def write(rows: dict[str, str]) -> None:
 
 def main() -> int:
     """Run the mutations asked for."""
+    os.chdir(ROOT)
+    os.environ["OMP_NUM_THREADS"] = "1"
     words = [word for word in sys.argv[1:] if word != "--write"]
     chosen = [each for each in MUTATIONS if not words or any(word in each.name for word in words)]
     rows: dict[str, str] = {}
