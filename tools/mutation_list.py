@@ -20,7 +20,6 @@ OPERATOR = "tests/test_half.py tests/test_operator.py"
 PLAN = "tests/test_plan.py tests/test_overrides.py"
 CONTRACT = "tests/test_contract.py"
 KERNELS = "tests/test_half.py tests/kernels/test_steps.py tests/kernels/test_native.py"
-LIFE = "tests/test_lifecycle.py"
 HOOKS = "tests/engines/test_engine_gradients.py"
 
 # Rounding the sum of a vector of half numbers to their own precision, as accumulating in it would do at best.
