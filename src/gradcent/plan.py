@@ -151,32 +151,11 @@ class Plan:
 
     def totals(self) -> dict[str, Any]:
         """Return the plan's totals as plain data."""
-        done = [entry for entry in self.entries if entry.centralized]
-        lengths = [entry.layout.length for entry in done if entry.layout is not None]
-        return {
-            "tensors": len(self.entries),
-            "centralized_tensors": len(done),
-            "parameters": sum(entry.numel for entry in self.entries),
-            "centralized_parameters": sum(entry.numel for entry in done),
-            "vectors": sum(entry.layout.count for entry in done if entry.layout is not None),
-            "shortest_vector": min(lengths, default=0),
-            "longest_vector": max(lengths, default=0),
-        }
+        return table.totals_of(self.entries)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain dict per parameter."""
-        return [
-            {
-                "parameter": entry.name,
-                "module": entry.module,
-                "shape": entry.shape,
-                "vectors": entry.layout.count if entry.layout else None,
-                "length": entry.layout.length if entry.layout else None,
-                "centralized": entry.centralized,
-                "reason": entry.reason,
-            }
-            for entry in self.entries
-        ]
+        return table.rows_of(self.entries)
 
     def summary(self) -> str:
         """Return the totals in a few lines of words."""
