@@ -214,6 +214,31 @@ def test_momentum_gathered_without_gc_is_said() -> None:
         gradcent.attach(gradcent.detach(fresh), model)
 
 
+class Sharpness(torch.optim.Optimizer):
+    """SAM as people write it: two half steps, the second of which is another optimizer's step."""
+
+    def __init__(self, params, base) -> None:
+        super().__init__(params, {})
+        self.base_optimizer = base(self.param_groups, lr=0.1)
+        self.param_groups = self.base_optimizer.param_groups
+
+    def second_step(self) -> None:
+        self.base_optimizer.step()
+
+
+def test_an_optimizer_that_steps_another_names_that_one() -> None:
+    """Attached to the outer one, GC would be passed by whenever somebody calls the half steps."""
+    model = net()
+    outer = Sharpness(model.parameters(), torch.optim.SGD)
+    with pytest.raises(TypeError, match=r"gradcent\.attach\(optimizer\.base_optimizer, model\)"):
+        gradcent.attach(outer, model)
+    gradcent.attach(outer.base_optimizer, model)
+    before = model[2].weight.detach().sum(1)
+    model(torch.ones(4, 2, 4)).sum().backward()
+    outer.second_step()
+    torch.testing.assert_close(model[2].weight.detach().sum(1), before)
+
+
 def test_a_step_replaced_on_the_object_is_noticed() -> None:
     model = net()
     optimizer = sgd(model)

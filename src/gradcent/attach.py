@@ -156,7 +156,11 @@ def _refuse(optimizer: Any, model: Any) -> None:
         )
         hint = f"; attach to the one inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
         raise TypeError(f"attach needs a torch.optim.Optimizer, got {type(optimizer).__name__}{hint}")
-    for name in ("optimizer", "optim"):  # Accelerate's wrapper, ZeroRedundancyOptimizer
+    for name in (
+        "optimizer",
+        "optim",
+        "base_optimizer",
+    ):  # Accelerate's wrapper, ZeroRedundancyOptimizer, SAM
         if isinstance(getattr(optimizer, name, None), torch.optim.Optimizer):
             raise TypeError(
                 f"{type(optimizer).__name__} only passes its steps on to another optimizer; "
