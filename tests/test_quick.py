@@ -180,3 +180,17 @@ def test_weights_count_as_changed() -> None:
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
         optimizer.zero_grad()
+
+
+def test_a_switch_set_between_steps_is_obeyed(taken: list[int]) -> None:
+    model = nn.Linear(3, 2, bias=False)
+    optimizer = gradcent.optim.SGD(model.parameters(), lr=1.0, model=model)
+    gradient = torch.tensor([[1.0, 2.0, 6.0], [0.0, 3.0, 3.0]])
+    for switch, wanted in ((None, [[-2.0, -1.0, 3.0], [-2.0, 1.0, 1.0]]), (False, gradient.tolist())):
+        if switch is not None:
+            optimizer.param_groups[0]["centralize"] = switch
+        before = model.weight.detach().clone()
+        model.weight.grad = gradient.clone()
+        optimizer.step()
+        torch.testing.assert_close(before - model.weight.detach(), torch.tensor(wanted))
+    assert taken == [0, 0]

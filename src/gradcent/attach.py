@@ -15,7 +15,7 @@ from . import optim, sharded
 from .attachment import At, Attachment, Decay, NonFinite, Options
 from .operator import vector_means
 from .optim._base import Centralized, Hooked, Seamed
-from .plan import Layers, Overrides, Plan
+from .plan import Layers, Overrides, Plan, models_of
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
 
@@ -55,11 +55,14 @@ def attach(
         kernel: "auto", or one of "native", "triton", "foreach", "reference", obeyed or refused.
         nonfinite: "propagate" nan and inf as the optimizer would see them, "raise", or "skip_step".
     """
+    options = Options(layers, at, decay, overrides, kernel, nonfinite)
     _refuse(optimizer, model)
-    attachment = Attachment(optimizer, model, plan, Options(layers, at, decay, overrides, kernel, nonfinite))
-    _take_step_back(optimizer)
     plain: Any = type(optimizer)
-    optimizer.__class__ = centralized_class(plain)
+    made: Any = centralized_class(plain)
+    made._gradcent_refuse(options)
+    attachment = Attachment(optimizer, model, plan, options)
+    _take_step_back(optimizer)
+    optimizer.__class__ = made
     optimizer._patch_step_function()
     optimizer._join(attachment)  # type: ignore[attr-defined]
     _say_if_momentum_leans(optimizer, attachment)
@@ -153,7 +156,11 @@ def _refuse(optimizer: Any, model: Any) -> None:
         )
         hint = f"; attach to the one inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
         raise TypeError(f"attach needs a torch.optim.Optimizer, got {type(optimizer).__name__}{hint}")
-    for name in ("optimizer", "optim"):  # Accelerate's wrapper, ZeroRedundancyOptimizer
+    for name in (
+        "optimizer",
+        "optim",
+        "base_optimizer",
+    ):  # Accelerate's wrapper, ZeroRedundancyOptimizer, SAM
         if isinstance(getattr(optimizer, name, None), torch.optim.Optimizer):
             raise TypeError(
                 f"{type(optimizer).__name__} only passes its steps on to another optimizer; "
@@ -175,7 +182,7 @@ def _refuse(optimizer: Any, model: Any) -> None:
             "gradcent is attached to this optimizer already; gradcent.detach(optimizer) first to change its options"
         )
     flat = [group for group in optimizer.param_groups if any(_is_flat(each) for each in group["params"])]
-    models = [model] if isinstance(model, nn.Module) else list(model or [])
+    models = [] if model is None else models_of(model)
     wrapped = any(
         type(each).__name__ == "FullyShardedDataParallel" for one in models for each in one.modules()
     )

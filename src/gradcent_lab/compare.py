@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib
-import importlib.util
 import inspect
-import sys
-import traceback
 from collections.abc import Callable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from gradcent_lab.config import Arm
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment
+from gradcent_lab.loading import call, described, find, one_line
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,97 +28,22 @@ class Changes:
 
 def build(spec: str, changes: Changes) -> Experiment:
     """Return the experiment of `module:function`; importable, so that worker processes can call it."""
-    made = _call(spec, find(spec))
+    made = call(spec, find(spec))
     check(made, spec)
     return apply(made, changes)
-
-
-def find(spec: str) -> Callable[[], Any]:
-    """Import the module (or file) of `module:function` and return the function."""
-    place, colon, name = spec.rpartition(":")
-    if not colon or not place or not name:
-        raise UserError(
-            f"{spec!r} does not name a function: write module:function, or path/to/file.py:function"
-        )
-    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-    function = getattr(module, name, None)
-    if function is None:
-        own = [
-            n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__
-        ]
-        public = [n for n in own if not n.startswith("_")]
-        has = f"its functions are {', '.join(public)}" if public else "it defines no function"
-        raise UserError(f"{place} has no {name}: {has}")
-    if not callable(function):
-        raise UserError(f"{spec} is {_a(function)}, not a function that returns an Experiment")
-    return function  # type: ignore[no-any-return]
-
-
-def _import_module(name: str) -> ModuleType:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if name == missing or name.startswith(f"{missing}."):
-            raise UserError(
-                f"there is no module {missing!r} in {here} or among the installed packages"
-            ) from error
-        raise UserError(f"{name} needs a module that is not installed: {missing}") from error
-    except Exception as error:
-        raise UserError(f"importing {name} failed: {_one_line(error)}") from error
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise UserError(f"there is no file {path}")
-    name = f"_experiment_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        spec.loader.exec_module(module)
-    except ModuleNotFoundError as error:
-        raise UserError(f"{path} needs a module that is not installed: {error.name}") from error
-    except Exception as error:
-        raise UserError(f"running {path} failed: {_one_line(error)}") from error
-    return module
-
-
-def _call(spec: str, function: Callable[[], Any]) -> Any:
-    required = [
-        p.name
-        for p in inspect.signature(function).parameters.values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    if required:
-        raise UserError(f"{spec} must need no arguments, but has {', '.join(required)}: give them defaults")
-    try:
-        return function()
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{spec} raised {_one_line(error)}") from error
 
 
 def check(made: Any, spec: str) -> None:
     """Refuse what is not an Experiment, or is one whose parts cannot be what they should."""
     if not isinstance(made, Experiment):
-        kind = "nothing" if made is None else _a(made)
+        kind = "nothing" if made is None else described(made)
         raise UserError(f"{spec} returned {kind}, not a gradcent_lab.experiment.Experiment")
     for name in ("model", "loss", "metric", "optimizer"):
         value = getattr(made, name)
         built = name in ("model", "optimizer") and hasattr(value, "state_dict") and not inspect.isclass(value)
         if built or not callable(value):
             what = f"a function that makes the {name}, afresh for every run" if built else "a function"
-            raise UserError(f"{spec}: Experiment.{name} must be {what}, not {_a(value)}")
+            raise UserError(f"{spec}: Experiment.{name} must be {what}, not {described(value)}")
     for name in ("epochs", "batch_size"):
         value = getattr(made, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -220,7 +140,7 @@ def check_attach(made: Experiment, arms: list[Arm]) -> str:
         except UserError:
             raise
         except Exception as error:
-            said = str(error) if isinstance(error, ValueError) else _one_line(error)
+            said = str(error) if isinstance(error, ValueError) else one_line(error)
             raise UserError(said) from error
         layers = arm.attach.get("layers", "all")
         entries = gradcent.Plan.of(model, layers=layers).entries
@@ -228,17 +148,3 @@ def check_attach(made: Experiment, arms: list[Arm]) -> str:
         weights = sum(entry.numel for entry in chosen)
         words = f"{len(chosen)} of {len(entries)} parameters ({weights:,} weights), layers {layers!r}"
     return words
-
-
-def _a(value: Any) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
-
-
-def _one_line(error: BaseException) -> str:
-    """Return an error as one line, with the line of the user's file where it happened."""
-    text = " ".join(str(error).split()) or "(no message)"
-    frames = traceback.extract_tb(error.__traceback__)
-    last = next((f for f in reversed(frames) if "importlib" not in f.filename), None)
-    at = f" ({Path(last.filename).name}, line {last.lineno})" if last else ""
-    return f"{type(error).__name__}: {text}{at}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -145,3 +146,19 @@ def test_compiled_model() -> None:
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     compiled(torch.randn(3, 5)).pow(2).sum().backward()
     assert max(centred(model, "0.weight", "2.weight").values()) < 1e-5
+
+
+def test_a_model_with_hooks_can_be_pickled_and_keeps_them() -> None:
+    """torch drops hooks of parameters from pickles, so that the copy has to set them again."""
+    model = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2))
+    handles = gradcent.attach_to_gradients(model)
+    assert "2 of 4 tensors" in repr(handles)
+    for twin in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        for _ in range(2):
+            twin(torch.randn(3, 5)).pow(2).sum().backward()
+        assert max(centred(twin, "0.weight", "1.weight").values()) < 1e-5
+    handles.remove()
+    assert "removed" in repr(handles)
+    plain = pickle.loads(pickle.dumps(model))
+    plain(torch.ones(3, 5)).sum().backward()
+    assert plain[0].weight.grad.mean(1).abs().min() > 0.1 or plain[1].weight.grad.mean(1).abs().min() > 0.1

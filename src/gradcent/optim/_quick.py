@@ -39,9 +39,9 @@ def step(optimizer: torch.optim.Optimizer, name: str, attachment: Attachment) ->
 
 def _take(optimizer: torch.optim.Optimizer, group: dict[str, Any], name: str, attachment: Attachment) -> bool:
     lists: tuple[list[Any], ...] = tuple([] for _ in range(LISTS[name]))
-    first = group["params"][0] if group["params"] else None
-    if first is None or first.device.type != "cpu":
+    if not group["params"] or group["params"][0].device.type != "cpu":
         return False
+    attachment.heed_switch(optimizer, group)
     if collect(optimizer, group, lists, complete=True, thorough=False) is None:
         return False
     params, gradients, *states = lists

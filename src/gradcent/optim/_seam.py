@@ -81,6 +81,11 @@ def centralizing(functional: Functional) -> Functional:
             kernel=kernel,
         ):
             return None
+        if at == "update" and kernel in ("native", "triton"):
+            raise TypeError(
+                f"kernel={kernel!r} cannot project the update of this step: its tensors or options (foreach, "
+                "fused=False, amsgrad, capturable, …) need torch's own form. Use kernel='auto'"
+            )
         if at == "gradient":
             strength = handed_decay(options) if coupled else 0.0
             with_gc = sharded.centralized(grads, layouts, params, decay=strength, kernel=kernel)
@@ -180,6 +185,7 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
         return loss
 
     step.rebuild = rebuild  # type: ignore[attr-defined]
+    step.whole = steps.known(inside.__name__)  # type: ignore[attr-defined]
     return _use_grad_for_differentiable(step) if _may_differentiate(torch_class) else torch.no_grad()(step)
 
 
