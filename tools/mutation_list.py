@@ -119,7 +119,8 @@ _ATTACH = [
     ('at="update" dropped in hooks', "hooks.py", "sharded.restore_means_(*self.lists(), self.means)", "pass", "tests/test_contract.py::test_the_whole_change_is_projected_at_the_update"),
     ('at="update" dropped in compiled steps', "optim/_seam.py", "calls.restore_means_(parameter, mean, shape)", "pass",
      "tests/test_compile.py::test_compiled_steps_are_right_and_compiled_no_more_often_than_torchs[update-SGD]"),
-    ("compiled steps share one code object", "optim/_seam.py", 'co_name=f"step_{identity}"', 'co_name="step"', "tests/test_compile.py::test_a_compiled_step_follows_detach_and_a_new_attach"),
+    ("compiled steps share one code object", "optim/_seam.py", 'raw.__code__.replace(co_name=f"step_{identity}")', "raw.__code__", "tests/test_compile.py::test_two_optimizers_of_the_same_shapes_do_not_share_a_compiled_step "
+     "tests/test_compile.py::test_a_compiled_step_follows_detach_and_a_new_attach tests/test_compile.py::test_groups_of_a_compiled_step_are_told_apart"),
     ("non-finite: nothing is looked for", "hooks.py", "if all_finite([each.grad for each in trained]):", "if True:", "tests/test_nonfinite.py"),
     ("non-finite: the step is not skipped", "hooks.py", "each.grad = None", "pass", "tests/test_nonfinite.py::test_skip_step_leaves_everything_and_counts"),
     ("non-finite: hidden gradients not given back", "hooks.py", "parameter.grad = gradient", "pass", "tests/test_nonfinite.py::test_skip_step_leaves_everything_and_counts"),
@@ -149,7 +150,6 @@ _KERNELS = [
     ("foreach: second centring pass dropped", "kernels/foreach.py", "torch._foreach_sub_(rest, again)", "pass"),
     ("foreach: decay removed by the second pass", "kernels/foreach.py", "again = list(torch._foreach_add(again, shifts))", "pass"),
     ("steps: SGDW's decay coupled", "kernels/steps.py", 'taken = _sgd(options)\n    return None if taken is None else {**taken, "decoupled": True}', "return _sgd(options)"),
-    ("steps: differentiable taken for ours", "kernels/steps.py", "if torch.is_grad_enabled():  #", "if False:  #"),
     ("native: half sums of short rows in half", "kernels/csrc/vectors.h",
      "double mean = NAME(sum_run)(CAREFUL, inner, row, weight, sign, decay, shift, 1) / (double)inner;",
      "double mean = NAME(sum_run)(CAREFUL, inner, row, weight, sign, decay, shift, 1); " + _HALF_SUM.format("mean") + " mean /= (double)inner;"),
@@ -174,4 +174,11 @@ MUTATIONS = [
     *(Mutation(*each, PLAN) for each in _AXES),
     *(Mutation(*each) for each in _ATTACH),
     *(Mutation(*each, KERNELS) for each in _KERNELS),
+    Mutation(
+        "steps: differentiable taken for ours",
+        "kernels/steps.py",
+        "if torch.is_grad_enabled():  #",
+        "if False:  #",
+        "tests/test_differentiable.py",
+    ),
 ]
