@@ -205,11 +205,10 @@ class Attachment:
         return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"
 
 
-def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether all gradients are finite, decided over all workers so that they agree."""
-    bad = any(not bool(torch.isfinite(local(tensor)).all()) for tensor in tensors)
+def all_finite(tensors: Sequence[Tensor], device: torch.device, known_bad: bool = False) -> bool:
+    """Whether all gradients are finite, decided over all workers: every one of them has to come here."""
+    bad = known_bad or any(not bool(torch.isfinite(local(tensor)).all()) for tensor in tensors)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        device = local(tensors[0]).device if tensors else torch.device("cpu")
         flag = torch.tensor(float(bad), device=device)
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         bad = bool(flag)

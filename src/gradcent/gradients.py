@@ -84,7 +84,8 @@ class _Place:
             self.hook(tensor)
 
     def hook(self, tensor: Tensor) -> None:
-        if not tensor.requires_grad or tensor.numel() != self.layout.numel:
+        whole = tensor.numel() == self.layout.numel or hasattr(tensor, "ds_shape")
+        if not tensor.requires_grad or not whole:
             return  # frozen, or the piece of a sharded one, which backward does not reach
         mark = getattr(tensor, _MARK, None)
         before = None if mark is None else mark.handles
@@ -138,6 +139,8 @@ class _Centralize:
         self.layout = layout
 
     def __call__(self, gradient: Tensor) -> Tensor:
+        if sharded.is_sharded(gradient):  # tensor parallel: the parameter itself is a DTensor
+            return sharded.centralized([gradient], [self.layout], [gradient], decay=0.0)[0]
         return gradient if gradient.is_sparse else centralize(gradient, self.layout)
 
 

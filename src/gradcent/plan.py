@@ -207,7 +207,8 @@ class _Planner:
                 f"parameter {uses[0].name} of lazy {type(uses[0].owner).__name__} has no shape yet: "
                 "run one forward pass before making a plan"
             )
-        shape = tuple(parameter.shape)
+        # under deepspeed.zero.Init a parameter is empty from the start, and keeps its shape beside it
+        shape = tuple(getattr(parameter, "ds_shape", parameter.shape))
         entry = Entry(uses[0].name, kind_of(uses[0].owner), shape, None, "")
         override = self.overridden(uses, shape)
         if override is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..attachment import SWITCH, Attachment, Options
 from ..hooks import StepHooks
 from ._collect import collect
@@ -109,7 +111,15 @@ class Centralized(_Below):
 class Seamed(Centralized):
     """For torch's dense optimizers, whose rebuilt `step` takes the plan from what is announced here."""
 
+    _gradcent_inside = False
+
     def _collect(self, group: dict[str, Any], params: Any, *rest: Any, **kwargs: Any) -> Any:
+        if self._gradcent is not None and not self._gradcent_inside and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                f"this is {type(self).__name__}.step as it was before gradcent was attached: somebody had taken hold "
+                "of optimizer.step by then, and would step without GC. Attach first (with Accelerate and a "
+                "GradScaler: before accelerator.prepare)"
+            )
         result = None if kwargs else collect(self, group, (params, *rest))
         if result is None:
             result = super()._init_group(group, params, *rest, **kwargs)  # type: ignore[misc]
