@@ -39,22 +39,6 @@ def test_weights_are_those_by_hand(at: str, verified: Any) -> None:
     )
 
 
-def test_a_model_that_has_a_part_called_module() -> None:
-    """Only DDP's `module` is the model; here the head would be left alone without a word."""
-    import gradcent.integrations.mmengine
-
-    net = torch.nn.ModuleDict({"module": torch.nn.Linear(4, 4), "head": torch.nn.Linear(4, 2)})
-    config = {
-        "type": "OptimWrapper",
-        "constructor": "CentralizedConstructor",
-        "optimizer": {"type": "SGD", "lr": 0.1},
-    }
-    attachment = gradcent.attached(optim.build_optim_wrapper(net, config).optimizer)
-    assert attachment is not None
-    names = [entry.name for entry in attachment.plan.entries if entry.centralized]
-    assert names == ["module.weight", "head.weight"]
-
-
 def test_the_lines_of_the_page() -> None:
     """What docs/integrations/mmengine.md tells users of MMDetection to write, read and built by MMEngine."""
     from mmengine.config import Config
