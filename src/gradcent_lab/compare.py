@@ -20,6 +20,7 @@ from typing import Any
 from gradcent_lab.config import Arm
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment
+from gradcent_lab.files import make_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,7 @@ def find(spec: str) -> Callable[[], Any]:
         has = f"its functions are {', '.join(public)}" if public else "it defines no function"
         raise UserError(f"{place} has no {name}: {has}")
     if not callable(function):
-        raise UserError(f"{spec} is {_a(function)}, not a function that returns an Experiment")
+        raise UserError(f"{spec} is {a(function)}, not a function that returns an Experiment")
     return function  # type: ignore[no-any-return]
 
 
@@ -73,7 +74,7 @@ def _import_module(name: str) -> ModuleType:
             ) from error
         raise UserError(f"{name} needs a module that is not installed: {missing}") from error
     except Exception as error:
-        raise UserError(f"importing {name} failed: {_one_line(error)}") from error
+        raise UserError(f"importing {name} failed: {one_line(error)}") from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -93,7 +94,7 @@ def _import_file(path: Path) -> ModuleType:
     except ModuleNotFoundError as error:
         raise UserError(f"{path} needs a module that is not installed: {error.name}") from error
     except Exception as error:
-        raise UserError(f"running {path} failed: {_one_line(error)}") from error
+        raise UserError(f"running {path} failed: {one_line(error)}") from error
     return module
 
 
@@ -110,20 +111,20 @@ def _call(spec: str, function: Callable[[], Any]) -> Any:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{spec} raised {_one_line(error)}") from error
+        raise UserError(f"{spec} raised {one_line(error)}") from error
 
 
 def check(made: Any, spec: str) -> None:
     """Refuse what is not an Experiment, or is one whose parts cannot be what they should."""
     if not isinstance(made, Experiment):
-        kind = "nothing" if made is None else _a(made)
+        kind = "nothing" if made is None else a(made)
         raise UserError(f"{spec} returned {kind}, not a gradcent_lab.experiment.Experiment")
     for name in ("model", "loss", "metric", "optimizer"):
         value = getattr(made, name)
         built = name in ("model", "optimizer") and hasattr(value, "state_dict") and not inspect.isclass(value)
         if built or not callable(value):
             what = f"a function that makes the {name}, afresh for every run" if built else "a function"
-            raise UserError(f"{spec}: Experiment.{name} must be {what}, not {_a(value)}")
+            raise UserError(f"{spec}: Experiment.{name} must be {what}, not {a(value)}")
     for name in ("epochs", "batch_size"):
         value = getattr(made, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -220,7 +221,7 @@ def check_attach(made: Experiment, arms: list[Arm]) -> str:
         except UserError:
             raise
         except Exception as error:
-            said = str(error) if isinstance(error, ValueError) else _one_line(error)
+            said = str(error) if isinstance(error, ValueError) else one_line(error)
             raise UserError(said) from error
         layers = arm.attach.get("layers", "all")
         entries = gradcent.Plan.of(model, layers=layers).entries
@@ -230,15 +231,34 @@ def check_attach(made: Experiment, arms: list[Arm]) -> str:
     return words
 
 
-def _a(value: Any) -> str:
+def broken(spec: str, error: Exception, out: Path) -> UserError:
+    """Return one line for what failed in the middle of a run, and leave the whole traceback in a file."""
+    path = make_folder(out) / "traceback.txt"
+    path.write_text("".join(traceback.format_exception(error)))
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    # what failed in a worker process comes with its traceback as text, the error in the last line
+    said = lines[-1] if "Traceback (most recent call last):" in str(error) else one_line(error)
+    return UserError(f"{spec} failed in training: {said}; finished runs are kept, the traceback is in {path}")
+
+
+def a(value: Any) -> str:
+    """Return the kind of a thing with its article: `a dict`."""
     name = type(value).__name__
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
     """Return an error as one line, with the line of the user's file where it happened."""
     text = " ".join(str(error).split()) or "(no message)"
-    frames = traceback.extract_tb(error.__traceback__)
-    last = next((f for f in reversed(frames) if "importlib" not in f.filename), None)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    # the user's own line, not the one of torch or of this package that it ended in
+    own = [f for f in frames if not _installed(Path(f.filename))]
+    last = (own or frames or [None])[-1]
     at = f" ({Path(last.filename).name}, line {last.lineno})" if last else ""
     return f"{type(error).__name__}: {text}{at}"
+
+
+def _installed(path: Path) -> bool:
+    lab = Path(__file__).parent
+    ours = path.is_relative_to(lab) or path.is_relative_to(lab.parent / "gradcent")
+    return ours or bool({"site-packages", "dist-packages"} & set(path.parts))

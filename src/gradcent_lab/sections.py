@@ -28,10 +28,11 @@ def sections(records: Iterable[RunRecord], root: Path | None = None) -> list[Sec
 def _section(records: Sequence[RunRecord], root: Path | None) -> Section:
     study, scale = records[0].study, records[0].scale
     recipe = _recipe(study)
-    title, words, notes, repeat = study, "", (), ()
+    title, words = study, ""
+    notes: tuple[str, ...] = ()
+    repeat: tuple[str, ...] = ()
     if recipe is not None and scale != "own":
-        title = f"{recipe.paper}: {recipe.title}" if recipe.paper != "none" else recipe.title
-        title = title[0].upper() + title[1:]
+        title = recipe.heading
         words = recipe.scale(scale).words
         chosen = switches(recipe, scale, records)
         notes = tuple(note for said in chosen for note in recipe.said(said)) or recipe.notes

@@ -69,6 +69,7 @@ class Study:
     build: Callable[[Mapping[str, Any], Path | None], Experiment | Measurement]  # (settings, data folder)
     numerics: Numerics = field(default_factory=Numerics)
     notes: tuple[str, ...] = ()  # which side was taken where the paper and the released code disagree
+    metric: str = "accuracy, %"  # what the live display shows after every epoch
 
 
 def tasks_of(study: Study, data: Path | None) -> list[Task]:

@@ -77,6 +77,8 @@ def test_smoke(tmp_path, data, name):
     assert len(records) == len(tasks_of(study, data))
     assert all(torch.isfinite(torch.tensor(record.last)) for record in records)
     assert all(record.curves for record in records)
+    if any("train_loss" in line for line in records[0].curves):
+        assert study.metric == records[0].metric_name
     if name == "theory":
         assert records[0].last == 0, [row for row in records[0].curves if not row["holds"]]
     if name == "fig4":

@@ -1,5 +1,6 @@
 """The terminal: braille curves and the live display, with and without a terminal."""
 
+import dataclasses
 import io
 import itertools
 import re
@@ -69,6 +70,15 @@ def test_without_a_terminal_every_run_is_one_line():
     assert lines[0].split()[:4] == ["1/4", "seed", "0", "without"]
     assert lines[3].startswith("    4/4  seed 1   with GC")
     assert f"accuracy {records[3].last:.4g}" in lines[3]
+
+
+def test_a_run_is_told_in_its_own_metric():
+    """Average precision, IoU and counts are not called accuracy."""
+    stream = io.StringIO()
+    run = dataclasses.replace(study(n=1)[0], metric_name="images", last=11788.0)
+    with Display(Console(file=stream, width=100), [OFF, ON], 1, "accuracy, %") as display:
+        display.run_finished(run)
+    assert "images 11,788" in stream.getvalue()
 
 
 def test_with_a_terminal_bars_and_the_standing_are_drawn():

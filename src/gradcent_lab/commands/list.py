@@ -43,9 +43,9 @@ def _all(args: argparse.Namespace) -> int:
         ]
         study = recipe.study(recipe.scales[-1].name).name
         have = ", ".join(f"{count} {scale}" for (s, scale), count in sorted(done.items()) if s == study)
-        table.add_row(name, recipe.paper, recipe.title, " / ".join(counts), have or "–")
+        table.add_row(name, recipe.paper.replace("none", "–"), recipe.title, " / ".join(counts), have or "–")
     for name, words in recipes.WAITING.items():
-        table.add_row(name, "Table " + name[-1] if name.startswith("table") else "–", words, "not yet", "–")
+        table.add_row(name, "–", words, "not yet", "–")
     console = Console()
     console.print(table)
     console.print("\n`gradcent list RECIPE` tells everything about one; `gradcent run RECIPE` runs it.")
@@ -59,7 +59,7 @@ def _one(args: argparse.Namespace) -> int:
     from gradcent_lab.data import SETS, data_root, find
 
     recipe, console = recipes.get(args.recipe), Console(soft_wrap=True, highlight=False)
-    console.print(f"[bold]{recipe.name}[/bold]  {recipe.paper}: {recipe.title}")
+    console.print(f"[bold]{recipe.name}[/bold]  {recipe.heading}")
     speed = throughput(args.root)
     for scale in recipe.scales:
         study = recipe.study(scale.name)

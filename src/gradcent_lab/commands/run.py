@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     study, absent = _present(study, data)
     tasks = shard(tasks_of(study, data), *_part(args.shard))
     names = [cell.name for cell in study.cells]
-    console.print(f"\n[bold]{recipe.paper}: {study.title}[/bold]", highlight=False)
+    console.print(f"\n[bold]{recipe.heading}[/bold]", highlight=False)
     console.print(f"  scale    {study.scale.name}: {study.scale.words}", highlight=False)
     for note in study.notes:
         console.print(f"  note     {note}", highlight=False)
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         trackers=tuple(args.track),
         cpu=args.cpu,
     )
-    display: Any = Display(console, study.arms, len(tasks), _metric(study), names)
+    display: Any = Display(console, study.arms, len(tasks), study.metric, names)
     with display:
         progress = display if first else Silent()
         if args.ray:
@@ -185,9 +185,3 @@ def _present(study: Any, data: Path | None) -> tuple[Any, list[str]]:
     kept = tuple(cell for cell in study.cells if cell.name not in absent)
     return replace(study, cells=kept), [f"{name}: {why}" for name, why in absent.items()]
 
-
-def _metric(study: Any) -> str:
-    settings = study.cells[0].settings
-    if "epochs" not in settings:
-        return "value"
-    return "top-1 error, %" if settings.get("metric") == "error" else "accuracy, %"
