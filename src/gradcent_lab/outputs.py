@@ -115,11 +115,12 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
     runs = [*judged[0].without, *(run for f in judged for run in f.with_)]
     lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
     width = max(20, min(64, console.width - 16))
+    coloured = console.color_system is not None and not console.no_color
     console.print(
         f"  test {metric_words(judged[0].metric)[0]}, {_over(len(judged[0].without))}",
         highlight=False,
     )
-    console.print(Padding(plot(lines, width=width, focus=0.34), (0, 0, 0, 2), expand=False))
+    console.print(Padding(plot(lines, width=width, focus=0.34, colours=coloured), (0, 0, 0, 2), expand=False))
 
 
 def print_facts(console: Console, facts: Mapping[str, str]) -> None:
