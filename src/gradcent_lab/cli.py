@@ -67,8 +67,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        way = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "choose another place with --out"
-        print(f"gradcent {args.command}: {error.strerror}: {error.filename or 'the disk'}: {way}", file=sys.stderr)
+        way = (
+            "free some space"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "choose another place with --out"
+        )
+        print(
+            f"gradcent {args.command}: {error.strerror}: {error.filename or 'the disk'}: {way}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print(f"gradcent {args.command}: interrupted", file=sys.stderr)

@@ -97,9 +97,13 @@ def _forward(experiment: Experiment, model: nn.Module, batch: Batch, spec: str) 
 def _check_loss(loss: Any, spec: str) -> None:
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
         what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else a(loss)
-        raise UserError(f"{spec}: Experiment.loss must return the mean loss of the batch, one number, not {what}")
+        raise UserError(
+            f"{spec}: Experiment.loss must return the mean loss of the batch, one number, not {what}"
+        )
     if not loss.requires_grad:
-        raise UserError(f"{spec}: Experiment.loss does not depend on the model's weights (detached, or no_grad?)")
+        raise UserError(
+            f"{spec}: Experiment.loss does not depend on the model's weights (detached, or no_grad?)"
+        )
 
 
 def _check_metric(experiment: Experiment, output: Any, targets: Any, spec: str) -> None:

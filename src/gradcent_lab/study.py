@@ -20,6 +20,7 @@ from gradcent_lab.runtime import Options
 from gradcent_lab.store import RunRecord
 from gradcent_lab.tasks import Silent, Task, run_task
 
+SAME = "the same at every scale"  # in the words of a scale that changes nothing
 POLL = 1.0  # seconds between looks at a run that another process holds
 
 

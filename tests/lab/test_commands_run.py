@@ -106,7 +106,12 @@ def test_doctor(tmp_path, data, capsys):
 
 def test_doctor_knows_the_detection_sets(tmp_path, capsys):
     """Every layout that tables 8 and 9 and the U-Net read counts as found, not as a folder without classes."""
-    for name, count in {"penn-fudan/images": 170, "coco/train2017": 3, "balloon/train": 61, "balloon/val": 13}.items():
+    for name, count in {
+        "penn-fudan/images": 170,
+        "coco/train2017": 3,
+        "balloon/train": 61,
+        "balloon/val": 13,
+    }.items():
         (tmp_path / name).mkdir(parents=True)
         for number in range(count):
             (tmp_path / name / f"{number:03}.jpg").touch()

@@ -120,7 +120,10 @@ def test_two_at_a_time_gives_the_same_numbers(tmp_path):
         ([f"{HERE}:words_for_a_metric"], "Experiment.metric must return a tensor, one value per sample or"),
         ([f"{HERE}:loss_per_sample"], "one number, not a tensor of shape (32,)"),
         ([f"{HERE}:detached_loss"], "Experiment.loss does not depend on the model's weights"),
-        ([f"{HERE}:broken_data"], "Experiment.eval_data fails on the first batch: KeyError: 'no such row' (comp"),
+        (
+            [f"{HERE}:broken_data"],
+            "Experiment.eval_data fails on the first batch: KeyError: 'no such row' (comp",
+        ),
         ([f"{HERE}:other_weights_every_time"], "two models built from the same seed differ"),
         ([f"{HERE}:toy", "--optimizer", "LBFGS"], "LBFGS evaluates the loss several times a step"),
         ([f"{HERE}:two_rates", "--lr", "0.1"], "--lr cannot replace several learning rates (0.01, 0.1)"),

@@ -54,7 +54,9 @@ def test_a_steep_beginning_can_be_left_out_of_the_range():
 
 def test_without_colours_the_second_line_is_broken():
     lines = {"a": [0.0] * 10, "b": [1.0] * 10}
-    bottom, top = (plot(lines, width=20, height=5, colours=False).plain.splitlines()[row][-20:] for row in (4, 0))
+    bottom, top = (
+        plot(lines, width=20, height=5, colours=False).plain.splitlines()[row][-20:] for row in (4, 0)
+    )
     assert " " not in bottom
     assert 5 < top.count(" ") < 15
     assert "━━ a   ╍╍ b" in plot(lines, colours=False).plain

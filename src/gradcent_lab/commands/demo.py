@@ -107,8 +107,14 @@ def describe(seeds: int, epochs: int) -> dict[str, str]:
 
     train, test = demo.data()
     weights = sum(parameter.numel() for parameter in demo.network().parameters())
-    drops = [str(at) for at in dict.fromkeys(round(share * epochs) for share in demo.MILESTONES) if 0 < at < epochs]
-    decay = f", ÷10 after epoch{'s' * (len(drops) > 1)} {', '.join(drops)} of {epochs}" if drops else f", {epochs} epochs"
+    drops = [
+        str(at) for at in dict.fromkeys(round(share * epochs) for share in demo.MILESTONES) if 0 < at < epochs
+    ]
+    decay = (
+        f", ÷10 after epoch{'s' * (len(drops) > 1)} {', '.join(drops)} of {epochs}"
+        if drops
+        else f", {epochs} epochs"
+    )
     return {
         "data": f"scikit-learn's digits, 8×8 pixels: {len(train)} images to train, {len(test)} to test",
         "network": f"4 convolutions with batch normalization, 1 linear layer, {weights:,} parameters",

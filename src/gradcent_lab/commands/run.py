@@ -184,4 +184,3 @@ def _present(study: Any, data: Path | None) -> tuple[Any, list[str]]:
         raise UserError(next(iter(absent.values())))
     kept = tuple(cell for cell in study.cells if cell.name not in absent)
     return replace(study, cells=kept), [f"{name}: {why}" for name, why in absent.items()]
-

@@ -53,7 +53,8 @@ def count_images(name: str, folder: Path) -> dict[str, int]:
         return {"train": total - total // 4, "test": total // 4}
     parts = ("train2017", "val2017") if name == "coco" else ("train", "val")
     return {
-        split: sum(1 for _ in (folder / part).glob("*.jpg")) for split, part in zip(SPLITS, parts, strict=True)
+        split: sum(1 for _ in (folder / part).glob("*.jpg"))
+        for split, part in zip(SPLITS, parts, strict=True)
     }
 
 
