@@ -100,23 +100,40 @@ def test_a_step_that_overflowed_changes_nothing(case: Case, form: str, at: str, 
 
 
 @cases(of=[case for case in [*TORCH, SGDW] if "fused" in case.forms])
-def test_a_subclass_with_a_fused_step_of_its_own(case: Case) -> None:
-    """Hooks, not the seam, serve it: they too must see that the gradients are still scaled."""
+@pytest.mark.parametrize("maximize", [False, True])
+def test_a_subclass_with_a_fused_step_of_its_own(case: Case, maximize: bool) -> None:
+    """Hooks, not the seam, serve it: they too must see that the gradients are still scaled, and what is sought."""
 
     class Wrapped(case.type):
         def step(self, closure=None):
             return super().step(closure)
 
     wrapped = model_for(case)
-    optimizer = Wrapped(wrapped.parameters(), **case.options, weight_decay=0.1, fused=True)
-    gradcent.attach(optimizer, wrapped)
+    options = {**case.options, "weight_decay": 0.1, "fused": True, "maximize": maximize}
+    optimizer = gradcent.attach(Wrapped(wrapped.parameters(), **options), wrapped)
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
     for step in range(4):
         optimizer.zero_grad()
         scaler.scale(loss_of(wrapped, step)).backward()
         scaler.step(optimizer)
         scaler.update()
-    close(wrapped, train(case, "fused", attach=False, scaled=False), factor=100)
+    close(wrapped, train(case, "fused", attach=False, scaled=False, maximize=maximize), factor=100)
+
+
+@cases(of=[case for case in [*TORCH, SGDW] if "fused" in case.forms])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_torchs_own_fused_step_behind_our_gradients(case: Case, maximize: bool) -> None:
+    """Where our kernels do not take the whole step, what is handed over is scaled, and so is the λw in it."""
+    model = model_for(case)
+    options = {**case.options, "weight_decay": 0.1, "fused": True, "maximize": maximize}
+    optimizer = gradcent.attach(case.type(model.parameters(), **options), model, kernel="reference")
+    scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
+    for step in range(4):
+        optimizer.zero_grad()
+        scaler.scale(loss_of(model, step)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    close(model, train(case, "fused", attach=False, scaled=False, maximize=maximize), factor=100)
 
 
 def test_bfloat16_autocast_trains() -> None:

@@ -68,6 +68,10 @@ def test_explain_a_users_own_model_as_a_table_and_as_data(tmp_path):
     assert result.returncode == 0, result.stderr
     assert "1.weight" in result.stdout
     assert "vectors of length 1" in result.stdout
+    with (tmp_path / "mine.py").open("a") as file:
+        file.write("made = model()\n")
+    for spec in ("mine.py:model", "mine:made"):  # a file's path; a model that is there already
+        assert gradcent("explain", spec, cwd=tmp_path).stdout == result.stdout
     data = json.loads(gradcent("explain", "mine:model", "--json", cwd=tmp_path).stdout)
     assert data["totals"]["centralized_tensors"] == 1
     assert [row["parameter"] for row in data["parameters"] if row["centralized"]] == ["0.weight"]
@@ -77,10 +81,13 @@ def test_explain_a_users_own_model_as_a_table_and_as_data(tmp_path):
     ("words", "says"),
     [
         (("explain", "resnet18"), "torchvision:NAME, timm:NAME or module:function"),
-        (("explain", "nowhere:model"), "no module 'nowhere'"),
+        (("explain", "nowhere:model"), "there is no module 'nowhere' in"),
         (("explain", "torchvision:resnet19"), "did you mean resnet1"),
-        (("explain", "json:nothing"), "has no 'nothing'"),
-        (("explain", "json:dumps"), "dumps"),
+        (("explain", "json:nothing"), "json has no nothing: its functions are"),
+        (("explain", "nowhere.py:model"), "there is no file nowhere.py"),
+        (("explain", ":model"), "names no model"),
+        (("explain", "json:dumps"), "json:dumps must need no arguments, but has obj"),
+        (("explain", "os:getcwd"), "os:getcwd returned a str, not an nn.Module"),
     ],
 )
 def test_what_a_user_gets_wrong_is_one_line(words, says):

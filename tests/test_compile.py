@@ -29,6 +29,7 @@ def train(
     at: str = "gradient",
     steps: int = 4,
     switch: bool = False,
+    **more: bool,
 ):
     torch._dynamo.reset()
     model = model_for(case)
@@ -39,7 +40,7 @@ def train(
             {"params": [*model.conv.parameters(), *model.norm.parameters()]},
             {"params": [*model.up.parameters(), *model.head.parameters()], "centralize": False},
         ]
-    optimizer = case.make(params, **{**decay, "foreach": True})
+    optimizer = case.make(params, **{**decay, "foreach": True, **more})
     if attach:
         gradcent.attach(optimizer, model, at=at)
     counter = CompileCounterWithBackend("eager" if switch else "aot_eager")  # torch 2.15 fails on two groups
@@ -59,6 +60,24 @@ def test_compiled_steps_are_right_and_compiled_no_more_often_than_torchs(case: C
     close(model, expected, factor=1e4)  # compiled, torch counts steps in float32 tensors
     _, plain = train(case, compiled=True, attach=False)
     assert frames <= plain  # a graph break or a recompilation more would be a frame more
+
+
+def test_maximize_in_a_compiled_step() -> None:
+    """The λw beside the gradient changes its sign there, too."""
+    expected, _ = train(TORCH[0], compiled=False, maximize=True)
+    model, _ = train(TORCH[0], compiled=True, maximize=True)
+    close(model, expected)
+
+
+def test_scaled_gradients_in_the_operator_of_compiled_steps() -> None:
+    """g − mean(g + sλw), written out in float64."""
+    from gradcent import ops  # noqa: F401
+
+    gradient, weight = torch.randn(2, 3, 5, dtype=torch.float64)
+    scale = torch.tensor(64.0)
+    result = torch.ops.gradcent.centralize(gradient, weight, 0.1, scale, [1, 1, 3, 5])
+    want = gradient - (gradient + 64 * 0.1 * weight).mean(1, keepdim=True)
+    torch.testing.assert_close(result, want)
 
 
 def test_groups_of_a_compiled_step_are_told_apart() -> None:

@@ -36,6 +36,16 @@ def decayed(case: Case) -> dict[str, float]:
     return {} if case.decay == NONE else {"weight_decay": LAMBDA}
 
 
+def together(ours, optimizer, theirs, training) -> None:
+    """Six steps of both on the same batches: gradcent's optimizer, and the equations written out."""
+    for step in range(6):
+        for model in (ours, theirs):
+            model.zero_grad()
+            loss_of(model, step).backward()
+        optimizer.step()
+        next(training)
+
+
 @forms(of=PAPER)
 @pytest.mark.parametrize("decay", [0.0, LAMBDA])
 @pytest.mark.parametrize("maximize", [False, True])
@@ -44,12 +54,7 @@ def test_the_papers_five_follow_the_equations(case: Case, form: str, decay: floa
     ours, theirs = model_for(case), model_for(case)
     optimizer = gradcent.attach(case.make(ours.parameters(), **options, **flags(case, form)), ours)
     training = equations.steps(case.name, theirs, **options)
-    for step in range(6):
-        for model in (ours, theirs):
-            model.zero_grad()
-            loss_of(model, step).backward()
-        optimizer.step()
-        next(training)
+    together(ours, optimizer, theirs, training)
     moved(ours, case)
     close(ours, theirs)
 
@@ -73,12 +78,7 @@ def test_drop_ins_follow_the_equations_with_other_options(name: str, options: di
     ours, theirs = model_for(SGDW), model_for(SGDW)
     optimizer = getattr(gradcent.optim, name)(ours.parameters(), **options, model=ours)
     training = equations.steps(name, theirs, **options)
-    for step in range(6):
-        for model in (ours, theirs):
-            model.zero_grad()
-            loss_of(model, step).backward()
-        optimizer.step()
-        next(training)
+    together(ours, optimizer, theirs, training)
     close(ours, theirs)
 
 

@@ -1,5 +1,7 @@
 """The monitor's figures against the same figures written out in float64."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -123,7 +125,7 @@ def test_update_without_gradients_and_bad_every_are_refused():
     model = small_model()
     with pytest.raises(ValueError, match="between backward"):
         gradcent.Monitor(model).update()
-    with pytest.raises(ValueError, match="every must be 1 or more, got 0"):
+    with pytest.raises(ValueError, match="every must be a whole number, 1 or more, got 0"):
         gradcent.Monitor(model, every=0)
 
 
@@ -133,3 +135,23 @@ def test_initial_means_are_those_of_the_weight_vectors():
     assert set(means) == {"0.weight", "2.weight"}  # conv layers only, as Fig. 3 draws them
     torch.testing.assert_close(means["0.weight"], model[0].weight.detach().mean((1, 2, 3)))
     assert means["2.weight"].shape == (6,)
+
+
+def test_verdict_does_not_judge_gradients_that_are_not_numbers():
+    model = nn.Linear(6, 3)
+    monitor = gradcent.Monitor(model, every=1)
+    model.weight.grad = torch.full((3, 6), float("nan"))
+    monitor.update()
+    assert math.isnan(monitor.readings[0].removed)
+    assert "nan or inf: nothing can be said" in monitor.verdict()
+    model.weight.grad = torch.ones(3, 6)
+    monitor.update()
+    assert monitor.removed == 1.0
+    assert "removes 100 %" in monitor.verdict()
+    assert "1 of 2 readings hold nan or inf" in monitor.verdict()
+    zero = gradcent.Monitor(model, every=1)
+    model.weight.grad = torch.zeros(3, 6)
+    zero.update()
+    assert "all 0" in zero.verdict()
+    with pytest.raises(ValueError, match="whole number"):
+        gradcent.Monitor(model, every=2.5)

@@ -201,6 +201,7 @@ def test_groups_have_their_own_options_and_switch(case: Case) -> None:
 
     model, hand = model_for(case), model_for(case)
     optimizer = case.attach(case.make(groups(model, True)), model)
+    assert all("centralize" not in group for group in optimizer.state_dict()["param_groups"])
     plain = case.make(groups(hand, False))
 
     def centralize() -> None:

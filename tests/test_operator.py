@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import gradcent
-from gradcent import Layout, centralize, centralize_
+from gradcent import Layout, centralize, centralize_, kernels
 from gradcent.operator import restore_means_, vector_means
 
 LAYOUTS = [
@@ -145,6 +145,19 @@ def test_rows_near_the_largest_number_do_not_overflow(dtype) -> None:
     want = torch.tensor([[0.25, 0.25, -0.25, -0.25]], dtype=torch.float64)
     assert bool(result.isfinite().all())
     torch.testing.assert_close(result.double() / largest, want, rtol=0, atol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("kernel", ["reference", "foreach", "native"])
+def test_residues_near_the_largest_number_do_not_overflow(dtype, kernel) -> None:
+    """Their mean is 0, but on the way to it the sum is inf, and inf − inf is nan."""
+    if kernel == "native" and not kernels.native.available():
+        pytest.skip(kernels.native.reason())
+    largest = torch.full((1, 512), torch.finfo(dtype).max, dtype=dtype)
+    row = torch.cat([largest, -largest], dim=1)
+    with torch.no_grad():
+        result = kernels.centralized([row], [Layout.rows(row.shape)], [row], decay=0.0, kernel=kernel)[0]
+    torch.testing.assert_close(result, row, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -75,6 +75,7 @@ def test_reasons_say_what_is_the_matter() -> None:
             self.one = nn.Linear(1, 4)
             self.attention = nn.MultiheadAttention(6, 2, add_bias_kv=True)
             self.head = nn.Linear(6, 2)
+            self.scaled = nn.utils.parametrizations.weight_norm(nn.Linear(6, 2))
 
     net = Net()
     net.head.requires_grad_(False)
@@ -87,6 +88,7 @@ def test_reasons_say_what_is_the_matter() -> None:
         "attention.bias_k": "bias",
         "head.bias": "bias",
         "head.weight": "frozen",
+        "scaled.parametrizations.weight.original0": "magnitude",
     }.items():
         assert words in entry(net, name).reason, name
     assert entry(net, "head.weight").layout is not None

@@ -60,6 +60,12 @@ def layer(dtype: torch.dtype = torch.float64) -> nn.Linear:
         return nn.Linear(10, 6, bias=False, dtype=dtype)
 
 
+# torch's documentation: these shrink the weight, the others add λw to the gradient unless a flag says otherwise
+DECOUPLED = tuple(
+    getattr(torch.optim, name) for name in ("AdamW", "Adafactor", "Muon") if hasattr(torch.optim, name)
+)
+
+
 def batch(dtype: torch.dtype, step: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     maker = torch.Generator().manual_seed(step)
     x = torch.randn(8, 10, generator=maker, dtype=torch.float64)
@@ -72,7 +78,8 @@ def train(
     """Train with a closure, as upstream does; return the losses."""
     losses = []
     group = optimizer.param_groups[0]
-    coupled = gradcent.decay.decay_kind(optimizer, group) == "coupled"
+    uncoupled = isinstance(optimizer, DECOUPLED) or group.get("decoupled_weight_decay", False)
+    coupled = bool(group.get("weight_decay")) and not uncoupled
     for step in range(steps):
         x, y = batch(model.weight.dtype, 0 if fixed else step)
 

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import optim
+from . import optim, sharded
 from .attachment import At, Attachment, Decay, NonFinite, Options
 from .operator import vector_means
 from .optim._base import Centralized, Hooked, Seamed
-from .plan import Layers, Overrides, Plan
+from .plan import Layers, Overrides, Plan, models_of
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
 
@@ -55,11 +55,14 @@ def attach(
         kernel: "auto", or one of "native", "triton", "foreach", "reference", obeyed or refused.
         nonfinite: "propagate" nan and inf as the optimizer would see them, "raise", or "skip_step".
     """
+    options = Options(layers, at, decay, overrides, kernel, nonfinite)
     _refuse(optimizer, model)
-    attachment = Attachment(optimizer, model, plan, Options(layers, at, decay, overrides, kernel, nonfinite))
-    _take_step_back(optimizer)
     plain: Any = type(optimizer)
-    optimizer.__class__ = centralized_class(plain)
+    made: Any = centralized_class(plain)
+    made._gradcent_refuse(options)
+    attachment = Attachment(optimizer, model, plan, options)
+    _take_step_back(optimizer)
+    optimizer.__class__ = made
     optimizer._patch_step_function()
     optimizer._join(attachment)  # type: ignore[attr-defined]
     _say_if_momentum_leans(optimizer, attachment)
@@ -153,12 +156,22 @@ def _refuse(optimizer: Any, model: Any) -> None:
         )
         hint = f"; attach to the one inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
         raise TypeError(f"attach needs a torch.optim.Optimizer, got {type(optimizer).__name__}{hint}")
-    for name in ("optimizer", "optim"):  # Accelerate's wrapper, ZeroRedundancyOptimizer
+    for name in (
+        "optimizer",
+        "optim",
+        "base_optimizer",
+    ):  # Accelerate's wrapper, ZeroRedundancyOptimizer, SAM
         if isinstance(getattr(optimizer, name, None), torch.optim.Optimizer):
             raise TypeError(
                 f"{type(optimizer).__name__} only passes its steps on to another optimizer; "
                 f"attach to that one: gradcent.attach(optimizer.{name}, model)"
             )
+    several = getattr(optimizer, "optimizers", None)  # torchtitan's container
+    if isinstance(several, (list, tuple)) and any(isinstance(e, torch.optim.Optimizer) for e in several):
+        raise TypeError(
+            f"{type(optimizer).__name__} only passes its steps on to the optimizers in it, whose decay it does not "
+            "show; attach to each of them: gradcent.integrations.attach_each(optimizer.optimizers, model)"
+        )
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise TypeError(
             "SparseAdam trains embeddings through sparse gradients, which have no weight vectors to centralize; "
@@ -169,7 +182,7 @@ def _refuse(optimizer: Any, model: Any) -> None:
             "gradcent is attached to this optimizer already; gradcent.detach(optimizer) first to change its options"
         )
     flat = [group for group in optimizer.param_groups if any(_is_flat(each) for each in group["params"])]
-    models = [model] if isinstance(model, nn.Module) else list(model or [])
+    models = [] if model is None else models_of(model)
     wrapped = any(
         type(each).__name__ == "FullyShardedDataParallel" for one in models for each in one.modules()
     )
@@ -187,7 +200,9 @@ _FLAT = (
 
 
 def _is_flat(parameter: Any) -> bool:
-    return type(parameter).__name__ == "FlatParameter" or hasattr(parameter, "ds_id")
+    # FSDP1's flat parameters, the pieces it shows with use_orig_params=True, and ZeRO 3's
+    marks = ("_fsdp_flattened", "ds_id")
+    return type(parameter).__name__ == "FlatParameter" or any(hasattr(parameter, each) for each in marks)
 
 
 def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachment) -> None:
@@ -196,8 +211,11 @@ def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachm
         momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
         if momentum is None or entry.layout is None:
             continue
-        means = vector_means(momentum.detach(), entry.layout)
-        if float(means.abs().max()) > 1e-4 * float(momentum.abs().max()):
+        # Each rank looks at what it holds: a reduction here would stall where one of them holds nothing.
+        here = sharded.whole_vectors(momentum, entry.layout)
+        if here is None:
+            continue
+        if float(vector_means(*here).abs().max()) > 1e-4 * float(here[0].abs().max()):
             warnings.warn(
                 f"gradcent: attached in mid-training, and the momentum of {entry.name} was gathered without GC. "
                 "That is fine, but weight sums go on drifting until it has decayed, by -lr*β/(1-β) times its sum",

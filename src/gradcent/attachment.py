@@ -54,31 +54,68 @@ class Attachment:
     def __init__(
         self, optimizer: torch.optim.Optimizer, model: Any, plan: Plan | None, options: Options
     ) -> None:
-        if plan is None:
-            if model is None:
-                raise TypeError(
-                    "gradcent needs the model (or a plan): which elements of a tensor form a weight vector "
-                    "is a property of the layer, not of the tensor's shape. Pass model=model"
-                )
-            plan = Plan.of(model, layers=options.layers, overrides=options.overrides)
+        if plan is None and model is None:
+            raise TypeError(
+                "gradcent needs the model (or a plan): which elements of a tensor form a weight vector "
+                "is a property of the layer, not of the tensor's shape. Pass model=model"
+            )
+        ready = plan is not None  # and then stays what it is, also when layers are added to the model
+        plan = Plan.chosen(model, plan, layers=options.layers, overrides=options.overrides)
         self.options = options
         self.identity = f"gradcent-{next(_identities)}"  # a compiled step belongs to one attachment
         self.skipped_steps = 0
         self.plan = Plan([])
         self._whole_plan = plan
-        self._model = None if model is None else weakref.ref(model) if isinstance(model, nn.Module) else None
+        self._model = weakref.ref(model) if isinstance(model, nn.Module) and not ready else None
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, said=False)
+        self._look_for_strangers()
         self.plan.require_something("optimizer's share of the model")
         # Only now: a refused attach must not forget what a group asked for.
         for group in optimizer.param_groups:
             group.pop(SWITCH, None)
 
+    def heed_switch(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        """Obey a switch that was put into a param group after attaching."""
+        if SWITCH in group:
+            self.add_group(optimizer, group)
+            del group[SWITCH]
+
+    def pass_over_switches(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Take the switches out of a checkpoint's param groups: what was attached stays, and that is said."""
+        for index, group in enumerate(groups):
+            off = self._is_off(group)
+            said = group.pop(SWITCH, not off)
+            if bool(said) is off:
+                warnings.warn(
+                    f"gradcent: the checkpoint's param group {index} says {SWITCH}={said}, which does not change "
+                    f"what was attached; set optimizer.param_groups[{index}]['{SWITCH}'] after loading if you want it",
+                    stacklevel=4,
+                )
+
+    def _is_off(self, group: dict[str, Any]) -> bool:
+        entries = [self.plan.entry(each) for each in group["params"]]
+        return any(entry is not None and entry.reason == SWITCHED_OFF for entry in entries)
+
+    def _look_for_strangers(self) -> None:
+        """Nothing is left alone without a word; single numbers and vectors would be left alone in any case."""
+        strangers = [each for each, _ in self.plan.named() if self._whole_plan.entry(each) is None]
+        if strangers and len(strangers) == len(self.plan.entries):
+            raise ValueError(
+                "nothing would be centralized: none of the optimizer's tensors is a parameter of the model that was "
+                "given. Give the model they were taken from (a copy of it has parameters of its own)"
+            )
+        if any(each.ndim > 1 for each in strangers):
+            warnings.warn(
+                f"gradcent: {len(strangers)} of {len(self.plan.entries)} tensors of the optimizer are not parameters "
+                "of the model that was given, and are left alone; give all models as a list",
+                stacklevel=4,
+            )
+
     def give_switches_back(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the `centralize` switches into the param groups again, as they were before attaching."""
         for group in optimizer.param_groups:
-            entries = [self.plan.entry(each) for each in group["params"]]
-            if any(entry is not None and entry.reason == SWITCHED_OFF for entry in entries):
+            if self._is_off(group):
                 group[SWITCH] = False
 
     def layouts(self, parameters: Iterable[Tensor]) -> list[Layout | None]:
@@ -96,7 +133,7 @@ class Attachment:
         switch = group.get(SWITCH, True)
         if not isinstance(switch, bool):
             raise TypeError(f'param group key "{SWITCH}" must be True or False, got {switch!r}')
-        kind = decay_kind(optimizer, group, self.options.decay)
+        kind = decay_kind(optimizer, group, self.options.decay) if switch else "none"
         parameters: list[Tensor] = group["params"]
         if any(self._whole_plan.entry(each) is None for each in parameters):
             self._plan_again()
@@ -108,17 +145,25 @@ class Attachment:
                 "of the model that was given to attach, and are left alone",
                 stacklevel=4,
             )
-        if switch and any(entry.layout for entry in added.entries) and kind == "unknown":
+        if any(entry.layout for entry in added.entries):
+            self._refuse_unknown(optimizer, group, kind)
+        self.plan = self.plan.merged(added)
+
+    def projects_decay(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
+        """Whether the group's λw is part of what is centralized: P(g + λw)."""
+        kind = decay_kind(optimizer, group, self.options.decay)
+        if kind == "unknown":  # there was none when the group was planned
+            self._refuse_unknown(optimizer, group, kind)
+        return kind == "coupled"
+
+    def _refuse_unknown(self, optimizer: torch.optim.Optimizer, group: dict[str, Any], kind: str) -> None:
+        """At the update decay is projected whatever its kind; at the gradient the kind must be known."""
+        if kind == "unknown" and self.options.at == "gradient":
             raise ValueError(
                 f"gradcent does not know how {type(optimizer).__name__} applies "
                 f"weight_decay={group['weight_decay']}: pass decay='coupled' if it adds λw to the gradient "
                 "(the paper's P(g + λw) is then used), decay='decoupled' if it shrinks the weight by itself"
             )
-        self.plan = self.plan.merged(added)
-
-    def projects_decay(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
-        """Whether the group's λw is part of what is centralized: P(g + λw)."""
-        return decay_kind(optimizer, group, self.options.decay) == "coupled"
 
     def _follow(self, parameters: Sequence[Tensor]) -> None:
         """Find parameters that were put in the place of planned ones, as Accelerate does for FSDP2."""
@@ -148,7 +193,9 @@ class Attachment:
     def __getstate__(self) -> dict[str, Any]:
         # The plan is made; overrides may be functions that cannot be pickled, and are not needed again.
         options = replace(self.options, overrides=None)
-        return {**self.__dict__, "_model": None, "_whole_plan": self.plan, "options": options}
+        known = [(each, self._whole_plan.entry(each)) for each, _ in self.plan.named()]
+        whole = Plan((each, entry) for each, entry in known if entry is not None)
+        return {**self.__dict__, "_model": None, "_whole_plan": whole, "options": options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -158,11 +205,10 @@ class Attachment:
         return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"
 
 
-def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Whether all gradients are finite, decided over all workers so that they agree."""
-    bad = any(not bool(torch.isfinite(local(tensor)).all()) for tensor in tensors)
+def all_finite(tensors: Sequence[Tensor], device: torch.device, known_bad: bool = False) -> bool:
+    """Whether all gradients are finite, decided over all workers: every one of them has to come here."""
+    bad = known_bad or any(not bool(torch.isfinite(local(tensor)).all()) for tensor in tensors)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        device = local(tensors[0]).device if tensors else torch.device("cpu")
         flag = torch.tensor(float(bad), device=device)
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         bad = bool(flag)

@@ -20,12 +20,13 @@ from . import optim
 
 def _named(name: str, make: Callable[..., torch.optim.Optimizer], **fixed: Any) -> Any:
     def build(params: Any, *args: Any, model: Any = None, **kwargs: Any) -> torch.optim.Optimizer:
+        kwargs = _flags(kwargs)
         clash = sorted(fixed.keys() & kwargs.keys())
         if clash:
             raise TypeError(
                 f"{name} fixes {', '.join(clash)}; use gradcent.optim directly to choose otherwise"
             )
-        return make(params, *args, model=model, **_flags(kwargs), **fixed)
+        return make(params, *args, model=model, **kwargs, **fixed)
 
     build.__name__ = build.__qualname__ = name
     settings = ", ".join(f"{key}={value!r}" for key, value in fixed.items())
@@ -36,6 +37,9 @@ def _named(name: str, make: Callable[..., torch.optim.Optimizer], **fixed: Any) 
 def _flags(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Translate the later code's `use_gc, gc_conv_only, gc_loc`; each is obeyed."""
     given = dict(kwargs)
+    for flag, name in (("use_gc", "centralize"), ("gc_conv_only", "layers"), ("gc_loc", "at")):
+        if flag in given and name in given:
+            raise TypeError(f"{flag} and {name} are the same choice: give one of them")
     if "use_gc" in given:
         given["centralize"] = bool(given.pop("use_gc"))
     if "gc_conv_only" in given:

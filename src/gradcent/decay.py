@@ -91,6 +91,11 @@ def decay_kind(optimizer: torch.optim.Optimizer, group: dict[str, Any], chosen: 
             f"decay='coupled' does not fit {type(optimizer).__name__}, whose decay is decoupled: it never adds "
             "λw to the gradient, so there is nothing to project. Leave decay='auto'"
         )
+    if chosen == "coupled" and "weight_decay" not in group:
+        raise ValueError(
+            f"decay='coupled' does not fit {type(optimizer).__name__}, which has no weight_decay in its param "
+            "groups: there is no λw to project. Leave decay='auto'"
+        )
     return "none" if own == "none" else chosen  # type: ignore[return-value]
 
 

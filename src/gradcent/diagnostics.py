@@ -11,6 +11,7 @@ and `print(monitor)` at the end. The figures are those of Fig. 3 and 4 of the pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -57,9 +58,9 @@ class Monitor:
         layers: Layers = "all",
         overrides: Overrides | None = None,
     ) -> None:
-        if every < 1:
-            raise ValueError(f"every must be 1 or more, got {every}")
-        self.plan = plan if plan is not None else Plan.of(model, layers=layers, overrides=overrides)
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"every must be a whole number, 1 or more, got {every}")
+        self.plan = Plan.chosen(model, plan, layers=layers, overrides=overrides)
         self.plan.require_something()
         self.every, self.callback = every, callback
         self.steps = 0
@@ -132,9 +133,10 @@ class Monitor:
 
     @property
     def removed(self) -> float:
-        """Share of the whole gradient's energy that centralizing removed, over all readings."""
-        energy = sum(reading.energy for reading in self.readings)
-        return sum(reading.removed * reading.energy for reading in self.readings) / energy if energy else 0.0
+        """Share of the whole gradient's energy that centralizing removed, over all finite readings."""
+        finite = [reading for reading in self.readings if math.isfinite(reading.energy)]
+        energy = sum(reading.energy for reading in finite)
+        return sum(reading.removed * reading.energy for reading in finite) / energy if energy else 0.0
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the readings as plain dicts."""
@@ -144,12 +146,22 @@ class Monitor:
         """Say in one line what centralizing means for this model's gradients."""
         if not self.readings:
             return "nothing read yet: call monitor.update() between backward() and step()"
-        share = f"{100 * self.removed:.2g} %"
+        bad = sum(not math.isfinite(reading.energy) for reading in self.readings)
+        left_out = (
+            f" ({bad} of {len(self.readings)} readings hold nan or inf and do not count)" if bad else ""
+        )
+        if bad == len(self.readings):
+            return "the gradients that were read hold nan or inf: nothing can be said"
+        if not any(reading.energy for reading in self.readings):
+            return f"the gradients that were read are all 0: nothing can be said{left_out}"
+        percent = 100 * self.removed
+        share = f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
+        removes = f"here GC removes {share} of the gradient's energy{left_out}"
         if self.removed < 0.005:
-            return f"here GC removes {share} of the gradient's energy: it does next to nothing for this model"
+            return f"{removes}: it does next to nothing for this model"
         if self.removed < 0.05:
-            return f"here GC removes {share} of the gradient's energy: expect a small effect, if any"
-        return f"here GC removes {share} of the gradient's energy: enough to matter; compare to know whether it helps"
+            return f"{removes}: expect a small effect, if any"
+        return f"{removes}: enough to matter; compare to know whether it helps"
 
     def __str__(self) -> str:
         last: dict[str, list[Reading]] = {}
@@ -192,7 +204,7 @@ def _figures(gradient: Tensor, layout: Layout) -> Tensor:
     norms = [torch.linalg.vector_norm(each, dtype=_real(each)).double() for each in (gradient, rest)]
     largest = [each.abs().max().double() for each in (gradient, rest)]
     energy = norms[0] ** 2
-    removed = torch.where(energy > 0, 1 - norms[1] ** 2 / energy, 0.0).clamp(min=0.0)
+    removed = torch.where(energy == 0, 0.0, 1 - norms[1] ** 2 / energy).clamp(min=0.0)  # nan stays nan
     return torch.stack([*norms, *largest, removed, energy])
 
 

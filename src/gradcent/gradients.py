@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from . import sharded
 from .layout import Layout
 from .operator import centralize
-from .plan import Layers, Overrides, Plan
+from .plan import Layers, Overrides, Plan, models_of
 
 
 class GradientHandles:
@@ -33,6 +33,10 @@ class GradientHandles:
             handle.remove()
         self._handles, self._removed = [], True
 
+    def __repr__(self) -> str:
+        state = "removed" if self._removed else self.plan.summary()
+        return f"<gradcent on gradients: {state}>"
+
 
 def attach_to_gradients(
     model: nn.Module | Sequence[nn.Module],
@@ -47,10 +51,9 @@ def attach_to_gradients(
     ZeRO: call it before they wrap the model) and for optimizer-in-backward. With coupled weight decay the
     optimizer adds λw after the projection: use :func:`gradcent.attach` where you can. Do not use both.
     """
-    models = [model] if isinstance(model, nn.Module) else list(model)
+    models = models_of(model)
     _refuse(models)
-    if plan is None:
-        plan = Plan.of(model, layers=layers, overrides=overrides)
+    plan = Plan.chosen(model, plan, layers=layers, overrides=overrides)
     plan.require_something()
     handles = GradientHandles(plan)
     places: dict[int, list[_Place]] = {}
@@ -77,13 +80,15 @@ class _Place:
     def look(self) -> None:
         """Hook the tensor that stands there now, unless it has its hook."""
         tensor = getattr(self.module, self.name, None)
-        if isinstance(tensor, Tensor) and getattr(tensor, _MARK, None) is not self.handles:
+        if isinstance(tensor, Tensor):
             self.hook(tensor)
 
     def hook(self, tensor: Tensor) -> None:
-        if not tensor.requires_grad or tensor.numel() != self.layout.numel:
+        whole = tensor.numel() == self.layout.numel or hasattr(tensor, "ds_shape")
+        if not tensor.requires_grad or not whole:
             return  # frozen, or the piece of a sharded one, which backward does not reach
-        before = getattr(tensor, _MARK, None)
+        mark = getattr(tensor, _MARK, None)
+        before = None if mark is None else mark.handles
         if before is self.handles:
             return
         if before is not None and not before._removed:
@@ -92,12 +97,12 @@ class _Place:
                 f"{type(self.module).__name__}; call remove() on what it returned first"
             )
         try:
-            handle = tensor.register_hook(_hook(self.layout))  # type: ignore[no-untyped-call]
+            handle = tensor.register_hook(_Centralize(self.layout))  # type: ignore[no-untyped-call]
         except RuntimeError:
             # A view left from the last pass, whose FSDP1 unit has not gathered its parameters yet. torch
             # refuses it to everybody, so it cannot enter this pass; its unit will put a new one there.
             return
-        setattr(tensor, _MARK, self.handles)
+        setattr(tensor, _MARK, _Mark(self.handles))
         if tensor.is_leaf:
             self.handles._handles.append(handle)  # a view is gone after its backward, and its hook with it
 
@@ -115,6 +120,28 @@ class _Watch:
 
 
 _MARK = "_gradcent_hooked"
+
+
+class _Mark:
+    """Left on a tensor that has its hook. A copy from a pickle has none, so it must not have the mark."""
+
+    def __init__(self, handles: GradientHandles) -> None:
+        self.handles = handles
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+class _Centralize:
+    """The hook itself; an object, so that models that carry it can be pickled."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        if sharded.is_sharded(gradient):  # tensor parallel: the parameter itself is a DTensor
+            return sharded.centralized([gradient], [self.layout], [gradient], decay=0.0)[0]
+        return gradient if gradient.is_sparse else centralize(gradient, self.layout)
 
 
 def _refuse(models: list[nn.Module]) -> None:
@@ -139,7 +166,8 @@ def centralize_gradients_(
 
     Pass a :class:`Plan` instead of the model to plan once and call often.
     """
-    plan = model if isinstance(model, Plan) else Plan.of(model, layers=layers, overrides=overrides)
+    ready = model if isinstance(model, Plan) else None
+    plan = Plan.chosen(model, ready, layers=layers, overrides=overrides)  # type: ignore[arg-type]
     plan.require_something()
     trained = [
         (each, entry.layout)
@@ -150,10 +178,3 @@ def centralize_gradients_(
         sharded.centralize_gradients_(
             [each for each, _ in trained], [layout for _, layout in trained], decay=0.0, kernel=kernel
         )
-
-
-def _hook(layout: Layout) -> Any:
-    def hook(gradient: Tensor) -> Tensor:
-        return gradient if gradient.is_sparse else centralize(gradient, layout)
-
-    return hook

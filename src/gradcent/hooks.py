@@ -106,13 +106,14 @@ class StepHooks:
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """Look for nan and inf; raise, or hide all gradients so that the step passes over them."""
         found = getattr(optimizer, "found_inf", None)
-        if found is not None and bool(found):
-            return  # a GradScaler saw it too, and has this step change nothing
-        trained = [
-            each for group in optimizer.param_groups for each in group["params"] if each.grad is not None
-        ]
-        if all_finite([each.grad for each in trained]):
+        overflowed = found is not None and bool(local(found))
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        trained = [each for each in parameters if each.grad is not None]
+        # A worker without gradients, or whose scaler knows already, takes part as well: the others wait for it.
+        if all_finite([each.grad for each in trained], parameters[0].device, overflowed):
             return
+        if overflowed:
+            return  # the GradScaler has this step change nothing
         if self.attachment.options.nonfinite == "raise":
             names = [
                 entry.name

@@ -38,6 +38,7 @@ class Layout:
     @classmethod
     def rows(cls, shape: Sequence[int]) -> Layout:
         """One vector per index of the first dim: Linear, convolutions, Bilinear, RNN weights."""
+        _need(1, shape)
         return cls(1, 1, shape[0], math.prod(shape[1:]))
 
     @classmethod
@@ -48,6 +49,7 @@ class Layout:
     @classmethod
     def transposed(cls, shape: Sequence[int], groups: int) -> Layout:
         """Transposed convolutions (in, out/groups, k…), where a vector runs over in/groups and k."""
+        _need(2, shape)
         if groups < 1 or shape[0] % groups:
             raise ValueError(f"{groups} groups do not divide the first dim of shape {tuple(shape)}")
         return cls(groups, shape[0] // groups, shape[1], math.prod(shape[2:]))
@@ -55,11 +57,13 @@ class Layout:
     @classmethod
     def stacked_rows(cls, shape: Sequence[int]) -> Layout:
         """Stacked experts (E, out, in)."""
+        _need(2, shape)
         return cls(1, 1, shape[0] * shape[1], math.prod(shape[2:]))
 
     @classmethod
     def stacked_columns(cls, shape: Sequence[int]) -> Layout:
         """Stacked experts (E, in, out)."""
+        _need(3, shape)
         return cls(shape[0], shape[1], shape[2], math.prod(shape[3:]))
 
     @property
@@ -92,6 +96,11 @@ class Layout:
         ((2, 3, 4, 3, 3), (1, 3, 4))
         """
         return _split(self.shape, tuple(shape))
+
+
+def _need(dims: int, shape: Sequence[int]) -> None:
+    if len(shape) < dims:
+        raise ValueError(f"this layout needs {dims} dims or more, got shape {tuple(shape)}")
 
 
 @lru_cache(maxsize=4096)

@@ -125,6 +125,8 @@ def _check(tensor: Tensor, layout: Layout, weight: Tensor | None) -> None:
             f"centralize needs a gradcent.Layout, got {type(layout).__name__}; "
             "gradcent.explain(model) shows the layout of each parameter, Layout.rows(shape) is Linear's"
         )
+    if not isinstance(tensor, Tensor):
+        raise TypeError(f"centralize needs a tensor, got {type(tensor).__name__}")
     if not (tensor.is_floating_point() or tensor.is_complex()):
         raise TypeError(f"cannot centralize a tensor of dtype {tensor.dtype}: it has no means")
     if tensor.layout is not torch.strided:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from . import rules, table
 from .layout import Layout
+from .uses import Use, kind_of, uses_of
 
 Layers = Literal["all", "conv", "linear"]
 Override = Layout | str | None | Callable[[tuple[int, ...]], Layout]
@@ -63,10 +64,32 @@ class Plan:
         return cls(_Planner(model, layers, overrides or {}).entries())
 
     @classmethod
+    def chosen(
+        cls,
+        model: nn.Module | Sequence[nn.Module],
+        plan: Plan | None,
+        *,
+        layers: Layers = "all",
+        overrides: Overrides | None = None,
+    ) -> Plan:
+        """Return the ready plan, or the model's; choices that a ready plan cannot follow are refused."""
+        if plan is None:
+            return cls.of(model, layers=layers, overrides=overrides)
+        if layers != "all" or overrides:
+            raise ValueError(
+                "the plan is made already, and layers= or overrides= beside it would change nothing: give them to "
+                "gradcent.explain(model, …), which makes the plan, or give the model instead"
+            )
+        return plan
+
+    @classmethod
     def of_tensors(cls, tensors: Mapping[str, tuple[Tensor, Layout | None]]) -> Plan:
         """Plan bare tensors, for those who have no module: name → (tensor, layout or None)."""
         entries = []
-        for name, (tensor, layout) in tensors.items():
+        for name, pair in tensors.items():
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise TypeError(f"{name} must be a pair (tensor, layout), got {type(pair).__name__}")
+            tensor, layout = pair
             entry = Entry(name, "tensor", tuple(tensor.shape), None, "left alone as asked")
             if layout is not None:
                 layout.split(tensor.shape)  # says what is wrong, if anything
@@ -128,32 +151,11 @@ class Plan:
 
     def totals(self) -> dict[str, Any]:
         """Return the plan's totals as plain data."""
-        done = [entry for entry in self.entries if entry.centralized]
-        lengths = [entry.layout.length for entry in done if entry.layout is not None]
-        return {
-            "tensors": len(self.entries),
-            "centralized_tensors": len(done),
-            "parameters": sum(entry.numel for entry in self.entries),
-            "centralized_parameters": sum(entry.numel for entry in done),
-            "vectors": sum(entry.layout.count for entry in done if entry.layout is not None),
-            "shortest_vector": min(lengths, default=0),
-            "longest_vector": max(lengths, default=0),
-        }
+        return table.totals_of(self.entries)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain dict per parameter."""
-        return [
-            {
-                "parameter": entry.name,
-                "module": entry.module,
-                "shape": entry.shape,
-                "vectors": entry.layout.count if entry.layout else None,
-                "length": entry.layout.length if entry.layout else None,
-                "centralized": entry.centralized,
-                "reason": entry.reason,
-            }
-            for entry in self.entries
-        ]
+        return table.rows_of(self.entries)
 
     def summary(self) -> str:
         """Return the totals in a few lines of words."""
@@ -182,28 +184,14 @@ def explain(
     return Plan.of(model, layers=layers, overrides=overrides)
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One place where a parameter stands: tied weights have several."""
-
-    name: str
-    owner: nn.Module
-    local: str  # the name the owner's rule knows, e.g. "weight" for parametrizations.weight.original
-    part: str  # "", or what part of a reparametrized weight this is
-
-
 class _Planner:
     def __init__(self, model: nn.Module | Sequence[nn.Module], layers: Layers, overrides: Overrides) -> None:
-        models = [model] if isinstance(model, nn.Module) else list(model)
-        if not models or not all(isinstance(each, nn.Module) for each in models):
-            raise TypeError(
-                f"a plan is made from an nn.Module (or a list of them), got {type(model).__name__}"
-            )
-        self.layers, self.overrides, self.models = layers, overrides, models
+        models = models_of(model)
+        self.layers, self.overrides, self.models = layers, _checked(overrides), models
         self.matched, self.hidden = set[str | type](), set[str | type]()
-        self.uses: dict[Tensor, list[_Use]] = {}
+        self.uses: dict[Tensor, list[Use]] = {}
         for index, each in enumerate(models):
-            for parameter, use in _uses(each, f"{index}." if len(models) > 1 else ""):
+            for parameter, use in uses_of(each, f"{index}." if len(models) > 1 else ""):
                 self.uses.setdefault(parameter, []).append(use)
 
     def entries(self) -> list[tuple[Tensor, Entry]]:
@@ -213,14 +201,15 @@ class _Planner:
                 raise ValueError(self.unmatched(key))
         return result
 
-    def decide(self, parameter: Tensor, uses: list[_Use]) -> Entry:
+    def decide(self, parameter: Tensor, uses: list[Use]) -> Entry:
         if torch.nn.parameter.is_lazy(parameter):
             raise ValueError(
                 f"parameter {uses[0].name} of lazy {type(uses[0].owner).__name__} has no shape yet: "
                 "run one forward pass before making a plan"
             )
-        shape = tuple(parameter.shape)
-        entry = Entry(uses[0].name, _kind(uses[0].owner), shape, None, "")
+        # under deepspeed.zero.Init a parameter is empty from the start, and keeps its shape beside it
+        shape = tuple(getattr(parameter, "ds_shape", parameter.shape))
+        entry = Entry(uses[0].name, kind_of(uses[0].owner), shape, None, "")
         override = self.overridden(uses, shape)
         if override is not None:
             entry = replace(entry, **self.apply(*override, shape, uses[0]))
@@ -229,7 +218,7 @@ class _Planner:
             entry = replace(entry, **_agree(answers, uses))
         return _settle(entry, parameter)
 
-    def overridden(self, uses: list[_Use], shape: tuple[int, ...]) -> tuple[str | type, Override] | None:
+    def overridden(self, uses: list[Use], shape: tuple[int, ...]) -> tuple[str | type, Override] | None:
         hits = [key for key in self.overrides if any(self.speaks(key, use, shape) for use in uses)]
         self.hidden.update(hits[1:])  # the first that matches decides
         if not hits:
@@ -238,40 +227,60 @@ class _Planner:
         return hits[0], self.overrides[hits[0]]
 
     @staticmethod
-    def speaks(key: str | type, use: _Use, shape: tuple[int, ...]) -> bool:
+    def speaks(key: str | type, use: Use, shape: tuple[int, ...]) -> bool:
         if isinstance(key, str):
             return fnmatch.fnmatchcase(use.name, key)
         # A type speaks for the weights of its modules, not for their biases.
         return isinstance(use.owner, key) and len(shape) >= 2
 
-    def apply(self, key: str | type, value: Override, shape: tuple[int, ...], use: _Use) -> dict[str, Any]:
+    def apply(self, key: str | type, value: Override, shape: tuple[int, ...], use: Use) -> dict[str, Any]:
         label = repr(key) if isinstance(key, str) else key.__name__
         if value is None:
             return {"layout": None, "reason": f"left alone by override {label}"}
         try:
-            if isinstance(value, Layout):
-                layout = value
-            elif isinstance(value, str):
-                layout = rules.layout_named(value, shape)
-            else:
-                layout = value(shape)
-            layout.split(shape)
+            layout: Any = rules.layout_named(value, shape) if isinstance(value, str) else value
+            if callable(layout):
+                layout = layout(shape)
+            if isinstance(layout, Layout):
+                layout.split(shape)
         except ValueError as error:
             raise ValueError(f"override {label} for parameter {use.name} of shape {shape}: {error}") from None
+        if not isinstance(layout, Layout):
+            what = f"its function returned {type(layout).__name__}" if callable(value) else repr(value)
+            raise TypeError(
+                f"override {label} for parameter {use.name}: {what} is no layout; give a Layout, the name of one "
+                f"({', '.join(rules.LAYOUTS)}), a function from the shape to a Layout, or None to leave it alone"
+            )
         return {"layout": layout, "reason": f"override {label}"}
 
-    def answer(self, use: _Use, shape: tuple[int, ...]) -> Layout | str:
+    def answer(self, use: Use, shape: tuple[int, ...]) -> Layout | str:
         known = rules.find(use.owner)
         if use.part:
             return use.part
         if known is None:
             if len(shape) < 2:
-                return "bias" if "bias" in use.local else "a single vector, not a list of weight vectors"
-            return f"own parameter of {_kind(use.owner)}, a kind of module gradcent does not know"
+                return rules.no_vectors(use.local, shape)
+            return f"own parameter of {kind_of(use.owner)}, a kind of module gradcent does not know"
         answer = known.rule(use.owner, use.local, shape)
+        self.check_answer(answer, use, shape)
         if isinstance(answer, Layout) and self.layers != "all" and known.kind != self.layers:
             return f'not a {self.layers} layer, and layers="{self.layers}"'
         return answer
+
+    @staticmethod
+    def check_answer(answer: object, use: Use, shape: tuple[int, ...]) -> None:
+        """A rule may be the user's own."""
+        whose = f"the rule of {kind_of(use.owner)}"
+        if isinstance(answer, Layout):
+            try:
+                answer.split(shape)
+            except ValueError as error:
+                raise ValueError(f"{whose} for {use.name}: {error}") from None
+        elif not isinstance(answer, str):
+            raise TypeError(
+                f"{whose} returned {type(answer).__name__} for {use.name}: a rule answers with a Layout, or with "
+                "a string that says why the parameter is left alone"
+            )
 
     def unmatched(self, key: str | type) -> str:
         if key in self.hidden:
@@ -286,63 +295,34 @@ class _Planner:
         return f"override pattern {key!r} matches no parameter; names look like {', '.join(close)}"
 
 
-def _uses(model: nn.Module, prefix: str) -> Iterator[tuple[Tensor, _Use]]:
-    """Yield every place of every parameter, reparametrized weights under the layer that owns them."""
-    owners: dict[int, tuple[nn.Module, str]] = {}
-    for module in model.modules():
-        if nn.utils.parametrize.is_parametrized(module):
-            lists: Any = module.parametrizations
-            owners.update({id(each): (module, name) for name, each in lists.items()})
-    wrappers = {
-        f"{path}.module" if path else "module"
-        for path, module in model.named_modules(prefix=prefix.rstrip("."))
-        if type(module).__name__ in ("DataParallel", "DistributedDataParallel")
-    }
-    for path, module in model.named_modules(prefix=prefix.rstrip("."), remove_duplicate=False):
-        for local, parameter in module._parameters.items():
-            if parameter is None:
-                continue
-            name = _plain_name(f"{path}.{local}" if path else local, wrappers)
-            if id(module) in owners:
-                owner, weight = owners[id(module)]
-                siblings = [p for p in module._parameters.values() if p is not None]
-                yield parameter, _Use(name, owner, weight, _part(parameter, siblings))
-            else:
-                yield parameter, _Use(name, module, *_old_style(module, local))
+def models_of(model: object) -> list[nn.Module]:
+    """Return the model or models that were given, or say what was given in their place."""
+    if isinstance(model, nn.Module):
+        return [model]
+    found = list(model) if isinstance(model, Iterable) else []
+    if found and all(isinstance(each, nn.Module) for each in found):
+        return found
+    hint = ", which is passed as plan=" if isinstance(model, Plan) else ""
+    raise TypeError(f"gradcent needs an nn.Module (or a list of them), got {_described(model, found)}{hint}")
 
 
-def _part(parameter: Tensor, siblings: list[nn.Parameter]) -> str:
-    """Of several originals of one weight only the largest can be the weight: weight norm's direction."""
-    if len(siblings) > 1 and parameter is not max(siblings, key=lambda each: each.numel()):
-        return "magnitude or other part of a parametrized weight"
-    return ""
+def _described(model: object, found: list[Any]) -> str:
+    kind = type(model).__name__
+    return f"{kind} of {type(found[0]).__name__}" if found and not isinstance(model, str) else kind
 
 
-def _old_style(module: nn.Module, local: str) -> tuple[str, str]:
-    """torch.nn.utils.weight_norm (…_g, …_v) and spectral_norm (…_orig) rename the parameter itself."""
-    if local.endswith("_orig") and not hasattr(nn.Module, local):
-        return local.removesuffix("_orig"), ""
-    if local.endswith(("_g", "_v")) and {local[:-2] + "_g", local[:-2] + "_v"} <= module._parameters.keys():
-        return local[:-2], "magnitude of weight norm" if local.endswith("_g") else ""
-    return local, ""
+def _checked(overrides: object) -> Overrides:
+    if not isinstance(overrides, Mapping):
+        raise TypeError(
+            f"overrides must be a dict from name pattern or module type to layout, got {type(overrides).__name__}"
+        )
+    for key in overrides:
+        if not isinstance(key, str) and not (isinstance(key, type) and issubclass(key, nn.Module)):
+            raise TypeError(f"an override is for a name pattern or a module type, got {key!r}")
+    return overrides
 
 
-def _kind(module: nn.Module) -> str:
-    """Name of the module's type; a parametrized module's own class is made up by torch."""
-    if nn.utils.parametrize.is_parametrized(module):
-        return f"{type(module).__mro__[1].__name__} (parametrized)"
-    return type(module).__name__
-
-
-def _plain_name(name: str, wrappers: set[str]) -> str:
-    """Drop what torch.compile and DDP put into names, so that patterns keep matching."""
-    for path in sorted(wrappers, key=len, reverse=True):
-        if name.startswith(f"{path}."):
-            name = f"{path.removesuffix('module')}{name.removeprefix(f'{path}.')}"
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")
-
-
-def _agree(answers: list[Layout | str], uses: list[_Use]) -> dict[str, Any]:
+def _agree(answers: list[Layout | str], uses: list[Use]) -> dict[str, Any]:
     """Settle a parameter that stands in several places; an embedding anywhere decides."""
     layouts = {answer for answer in answers if isinstance(answer, Layout)}
     if rules.EMBEDDING in answers:

@@ -43,6 +43,10 @@ def register(
         raise TypeError(f"register needs a subclass of nn.Module, got {module_type!r}")
     if kind not in ("conv", "linear"):
         raise ValueError(f'kind must be "conv" or "linear", got {kind!r}')
+    if not isinstance(rule, str) and not callable(rule):
+        raise TypeError(
+            f"rule must be the name of a layout ({', '.join(LAYOUTS)}) or a function, got {type(rule).__name__}"
+        )
     if module_type in _RULES and not replace:
         raise ValueError(f"{module_type.__name__} has a rule already; pass replace=True to replace it")
     _RULES[module_type] = Known(named_rule(rule) if isinstance(rule, str) else rule, kind)
@@ -50,6 +54,8 @@ def register(
 
 def unregister(module_type: type[nn.Module]) -> None:
     """Forget the rule of a module type (those that gradcent brings along included)."""
+    if not isinstance(module_type, type):
+        raise TypeError(f"unregister needs a module type, got {module_type!r}")
     if _RULES.pop(module_type, None) is None:
         raise ValueError(f"{module_type.__name__} has no rule to forget")
 
@@ -88,16 +94,19 @@ def named_rule(name: str) -> Rule:
         raise ValueError(f"no layout is called {name!r}; choose one of {', '.join(LAYOUTS)}")
 
     def rule(module: nn.Module, parameter: str, shape: tuple[int, ...]) -> Answer:
-        if len(shape) < _DIMS[name]:
-            kind = (
-                "a single vector, not a list of weight vectors"
-                if len(shape) < 2
-                else f"too few dims for {name}"
-            )
-            return "bias" if "bias" in parameter else kind
-        return layout_named(name, shape)
+        if len(shape) >= _DIMS[name]:
+            return layout_named(name, shape)
+        few = len(shape) >= 2 and "bias" not in parameter
+        return f"too few dims for {name}" if few else no_vectors(parameter, shape)
 
     return rule
+
+
+def no_vectors(parameter: str, shape: tuple[int, ...]) -> str:
+    """Return why a parameter of fewer than two dims is no list of weight vectors."""
+    if "bias" in parameter:
+        return "bias"
+    return "a single vector, not a list of weight vectors" if shape else "a single number"
 
 
 def _linear(module: nn.Module, name: str, shape: tuple[int, ...]) -> Answer:

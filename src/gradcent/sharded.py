@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -31,6 +32,15 @@ def any_sharded(tensors: Sequence[Tensor | None]) -> bool:
 def is_sharded(tensor: Tensor) -> bool:
     """Whether this is a DTensor."""
     return any_sharded([tensor])
+
+
+def refuse_compiling(tensors: Sequence[Tensor]) -> None:
+    """Say that a step over DTensors cannot be compiled, where somebody is doing that."""
+    if torch.compiler.is_compiling() and any_sharded(tensors):
+        raise RuntimeError(
+            "gradcent: a step over sharded parameters (DTensor) cannot be compiled; "
+            "call optimizer.step() as it is, and compile the model alone"
+        )
 
 
 def centralized(
@@ -129,6 +139,12 @@ def restore_means_(weights: Sequence[Tensor], layouts: Sequence[Layout], means: 
             shard.local.copy_(_shifted(shard.local, shard.share, drift))
 
 
+def whole_vectors(tensor: Tensor, layout: Layout) -> tuple[Tensor, Layout] | None:
+    """Return the tensor (of a DTensor, the shard) if whole weight vectors of it are here, and their layout."""
+    shard = _Shard.of(tensor.detach(), layout, tensor)
+    return None if shard.layout is None else (shard.local, shard.layout)
+
+
 class _Shard:
     """A gradient as this rank sees it: the local tensor, and its local layout or its share of cut vectors."""
 
@@ -143,6 +159,7 @@ class _Shard:
     def of(cls, gradient: Tensor, layout: Layout | None, weight: Tensor) -> _Shard:
         if layout is None or not is_sharded(gradient):
             return cls(gradient, gradient, weight, layout)
+        refuse_compiling([gradient])
         mesh, placements = gradient.device_mesh, gradient.placements  # type: ignore[attr-defined]
         local = _local(gradient)
         coordinate = mesh.get_coordinate()
@@ -209,9 +226,14 @@ def _sums(local: Tensor, held: Share) -> Tensor:
     for dim, each in enumerate(held.vectors):
         if isinstance(each, tuple):
             shape = (*sums.shape[:dim], held.kept[dim], *sums.shape[dim + 1 :])
-            index = torch.tensor(each, device=local.device, dtype=torch.long)
-            sums = sums.new_zeros(shape).index_add_(dim, index, sums)
+            sums = sums.new_zeros(shape).index_add_(dim, _index(each, local.device), sums)
     return sums
+
+
+@lru_cache(maxsize=1024)
+def _index(vectors: tuple[int, ...], device: torch.device) -> Tensor:
+    """Return the vectors' numbers on the device, kept there: a copy in every step would wait for it."""
+    return torch.tensor(vectors, device=device, dtype=torch.long)
 
 
 def _added_up(sums: list[tuple[_Shard, Tensor]]) -> list[Tensor]:
@@ -238,7 +260,7 @@ def _shifted(local: Tensor, held: Share, totals: Tensor) -> Tensor:
     means = totals / held.length
     for dim, each in enumerate(held.vectors):
         if isinstance(each, tuple):
-            means = means.index_select(dim, torch.tensor(each, device=local.device, dtype=torch.long))
+            means = means.index_select(dim, _index(each, local.device))
     half = real.dtype in (torch.float16, torch.bfloat16)
     work = torch.float32 if half else real.dtype
     coarse = means.to(work)

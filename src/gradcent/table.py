@@ -4,10 +4,45 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .plan import Entry
 
 Row = dict[str, Any]
 _HEAD = ("parameter", "module", "shape", "vectors", "length", "")
+
+
+def rows_of(entries: Sequence[Entry]) -> list[Row]:
+    """Return one plain dict per entry of a plan."""
+    return [
+        {
+            "parameter": entry.name,
+            "module": entry.module,
+            "shape": entry.shape,
+            "vectors": entry.layout.count if entry.layout else None,
+            "length": entry.layout.length if entry.layout else None,
+            "centralized": entry.centralized,
+            "reason": entry.reason,
+        }
+        for entry in entries
+    ]
+
+
+def totals_of(entries: Sequence[Entry]) -> Row:
+    """Return the totals of a plan as plain data."""
+    done = [entry for entry in entries if entry.centralized]
+    layouts = [entry.layout for entry in done if entry.layout is not None]
+    lengths = [layout.length for layout in layouts]
+    return {
+        "tensors": len(entries),
+        "centralized_tensors": len(done),
+        "parameters": sum(entry.numel for entry in entries),
+        "centralized_parameters": sum(entry.numel for entry in done),
+        "vectors": sum(layout.count for layout in layouts),
+        "shortest_vector": min(lengths, default=0),
+        "longest_vector": max(lengths, default=0),
+    }
 
 
 def summary(rows: Sequence[Row], totals: dict[str, Any]) -> str:
@@ -74,7 +109,16 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _short(reason: str) -> str:
     """Cut a reason down to its kind, so that reasons can be counted."""
-    for kind in ("own parameter of", "shared by", "left alone by override", "embedding", "shape ("):
+    for kind, short in _KINDS.items():
         if reason.startswith(kind):
-            return {"own parameter of": "of unknown modules", "shape (": "packed or factored"}.get(kind, kind)
-    return "frozen" if "frozen now" in reason else reason.split(":")[0]
+            return short
+    return "frozen" if "frozen now" in reason else reason.split(":")[0].split(",")[0].removeprefix("a ")
+
+
+_KINDS = {
+    "own parameter of": "of unknown modules",
+    "shared by": "shared by layers that lay it out differently",
+    "left alone by override": "left alone by override",
+    "embedding": "embedding",
+    "shape (": "packed or factored",
+}

@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from gradcent_lab import seeds
-from gradcent_lab.compare import a, one_line
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment
 from gradcent_lab.feed import Batch, Feed
+from gradcent_lab.loading import described, one_line
 from gradcent_lab.runtime import weights_hash
 
 
@@ -96,7 +96,7 @@ def _forward(experiment: Experiment, model: nn.Module, batch: Batch, spec: str) 
 
 def _check_loss(loss: Any, spec: str) -> None:
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
-        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else a(loss)
+        what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, torch.Tensor) else described(loss)
         raise UserError(
             f"{spec}: Experiment.loss must return the mean loss of the batch, one number, not {what}"
         )
@@ -110,7 +110,8 @@ def _check_metric(experiment: Experiment, output: Any, targets: Any, spec: str) 
     value = _named(spec, "Experiment.metric", lambda: experiment.metric(output, targets))
     if not isinstance(value, torch.Tensor):
         raise UserError(
-            f"{spec}: Experiment.metric must return a tensor, one value per sample or one for the batch, not {a(value)}"
+            f"{spec}: Experiment.metric must return a tensor, one value per sample or one for the batch, "
+            f"not {described(value)}"
         )
 
 

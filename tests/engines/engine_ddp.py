@@ -112,3 +112,38 @@ def nonfinite() -> dict[str, Any]:
     assert attachment is not None
     assert attachment.skipped_steps == 1
     return {"difference": difference(weights(net), weights(start))}
+
+
+@case("ddp-scaler", "DistributedDataParallel", "a GradScaler that saw inf on one rank only: nobody waits")
+def scaler_and_policy() -> dict[str, Any]:
+    """The check of non-finite gradients is a collective: also a rank that knows better has to take part."""
+    start = model(dtype=torch.float32)
+    net = copy.deepcopy(start)  # not wrapped: only one rank sees the inf
+    step_with = gradcent.attach(
+        OPTIMIZERS["adamw_fused"](net.parameters()), net, overrides=OVERRIDES, nonfinite="skip_step"
+    )
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    x, y = next(iter(batches(dtype=torch.float32)))
+    scaler.scale(loss_of(net, x, y)).backward()
+    if dist.get_rank() == 1:
+        net.fc.weight.grad[0, 0] = float("inf")
+    scaler.step(step_with)
+    attachment = gradcent.attached(step_with)
+    assert attachment is not None
+    assert attachment.skipped_steps == (1 if dist.get_rank() == 0 else 0)  # rank 1's was the scaler's doing
+    return {"difference": difference(weights(net), weights(start))}
+
+
+@case("ddp-no-gradients", "DistributedDataParallel", "a rank without any gradient takes part in the check")
+def no_gradients() -> dict[str, Any]:
+    start = model()
+    net = copy.deepcopy(start)
+    step_with = gradcent.attach(
+        OPTIMIZERS["sgd"](net.parameters()), net, overrides=OVERRIDES, nonfinite="skip_step"
+    )
+    x, y = next(iter(batches()))
+    if dist.get_rank() == 0:
+        loss_of(net, x, y).backward()
+        net.fc.weight.grad[0, 0] = float("nan")
+    step_with.step()
+    return {"difference": difference(weights(net), weights(start))}

@@ -52,3 +52,41 @@ for _stage in (1, 2, 3):
             "difference": difference(got, truth),
             "moved": difference(got, dict(start.named_parameters())),
         }
+
+
+@case(
+    "deepspeed-zero-3-init",
+    "DeepSpeed",
+    "ZeRO 3 with a model made under deepspeed.zero.Init, float32",
+    limit=2e-5,
+    package="deepspeed",
+)
+def made_in_pieces() -> dict[str, Any]:
+    """Its parameters are empty from the start; transformers makes large models so."""
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": 3},
+        "zero_allow_untested_optimizer": True,
+        "gradient_clipping": 0.0,
+    }
+    deepspeed.init_distributed(dist_backend="gloo")
+    with deepspeed.zero.Init(config_dict_or_path=config):
+        net = model(dtype=torch.float32)
+    start = type(net)()
+    with deepspeed.zero.GatheredParameters(list(net.parameters())):
+        start.load_state_dict({name: each.detach().clone() for name, each in net.named_parameters()})
+    handles = gradcent.attach_to_gradients(net, overrides=OVERRIDES)
+    assert handles.plan.totals()["centralized_tensors"] == 7
+    engine, _, _, _ = deepspeed.initialize(
+        model=net, optimizer=OPTIMIZERS["sgd_plain"](net.parameters()), config=config
+    )
+    for x, y in batches(dtype=torch.float32):
+        engine.backward(loss_of(engine, mine(x), mine(y)))
+        engine.step()
+    with deepspeed.zero.GatheredParameters(list(net.parameters())):
+        got = {name: each.detach().clone() for name, each in net.named_parameters()}
+    truth = reference(start, "sgd_plain", "gradient", dtype=torch.float32)
+    return {"difference": difference(got, truth), "moved": difference(got, dict(start.named_parameters()))}

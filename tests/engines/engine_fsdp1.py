@@ -49,6 +49,9 @@ for _original in (True, False):
             )
             step_with = OPTIMIZERS["sgd_plain"](wrapped.parameters())
             refused(TypeError, "attach_to_gradients", lambda: gradcent.attach(step_with, wrapped))
+            refused(
+                TypeError, "attach_to_gradients", lambda: gradcent.attach(step_with, net)
+            )  # the inner one
             refused(TypeError, "before wrapping", lambda: gradcent.attach_to_gradients(wrapped))
             for x, y in batches():
                 step_with.zero_grad()

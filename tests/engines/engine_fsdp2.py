@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from engine_harness import case
+from engine_harness import case, refused
 from engine_truth import OPTIMIZERS, OVERRIDES, Net, batches, difference, loss_of, model, reference
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -216,3 +216,109 @@ def hooked(at: str = "gradient") -> dict[str, Any]:
     step_with = gradcent.attach(own, net, at=at, overrides=OVERRIDES)
     facts = train(net, step_with)
     return {"difference": difference(whole(net), reference(start, "sgd", at)), **facts}
+
+
+@case(
+    "fsdp2-mid-training",
+    "FSDP2 fully_shard",
+    "attached in mid-training on 4 ranks, some with empty shards",
+    world=4,
+)
+def mid_training() -> dict[str, Any]:
+    """Attaching looks at the momentum that is there: each rank for itself, or one without any stalls the rest."""
+    from engine_truth import by_hand
+
+    start = model()
+    net, truth = sharded(start), copy.deepcopy(start)
+    step_with, step_truth = OPTIMIZERS["sgd"](net.parameters()), OPTIMIZERS["sgd"](truth.parameters())
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for number, (x, y) in enumerate(batches()):
+        if number == 5:
+            gradcent.attach(step_with, net, overrides=OVERRIDES)
+        step_with.zero_grad()
+        loss_of(net, mine(x, rank, world), mine(y, rank, world)).backward()
+        step_with.step()
+        step_truth.zero_grad()
+        loss_of(truth, x, y).backward()
+        if number < 5:
+            step_truth.step()
+        else:
+            by_hand(truth, step_truth, "gradient", 0.05)
+    return {"difference": difference(whole(net), {n: p.detach() for n, p in truth.named_parameters()})}
+
+
+@case(
+    "fsdp2-compiled",
+    "FSDP2 fully_shard",
+    "a compiled step is refused, the compiled model goes on",
+    limit=1e-12,
+)
+def compiled() -> dict[str, Any]:
+    start = model()
+    net = sharded(start)
+    forward = torch.compile(net, backend="eager")
+    step_with = gradcent.attach(OPTIMIZERS["sgd"](net.parameters()), net, overrides=OVERRIDES)
+    step = torch.compile(step_with.step, backend="eager")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    for x, y in batches():
+        step_with.zero_grad()
+        loss_of(forward, mine(x, rank, world), mine(y, rank, world)).backward()
+        refused(Exception, "compile the model alone", step)  # Dynamo wraps the error in one of its own
+        step_with.step()
+    return {"difference": difference(whole(net), reference(start, "sgd", "gradient"))}
+
+
+class Everything(Net):
+    """A layer that no forward pass uses, beside the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.ConvTranspose2d(4, 5, 2)
+
+
+for _at in ("gradient", "update"):
+
+    @case(
+        f"fsdp2-everything-{_at}",
+        "FSDP2 fully_shard",
+        f"at the {_at}: param groups with different decay, one switched off, accumulation without sync, "
+        "a frozen layer, an unused one; kernel=native on the shards",
+        at=_at,
+    )
+    def everything(at: Any) -> dict[str, Any]:
+        """The truth is one process with gradcent itself, which is tested against the equations elsewhere."""
+
+        def groups(net: nn.Module) -> list[dict[str, Any]]:
+            named = dict(net.named_parameters())
+            first = [each for name, each in named.items() if name.startswith(("conv", "up", "unused"))]
+            last = [named["head.weight"], named["head.bias"]]
+            seen = {id(each) for each in (*first, *last)}
+            rest = [each for each in named.values() if id(each) not in seen]
+            return [
+                {"params": first, "weight_decay": 0.1},
+                {"params": last, "weight_decay": 0.2, "centralize": False},
+                {"params": rest, "weight_decay": 0.0},
+            ]
+
+        def made(net: nn.Module) -> torch.optim.Optimizer:
+            net.grouped.requires_grad_(False)
+            optimizer = torch.optim.Adam(groups(net), lr=0.01, foreach=True)
+            return gradcent.attach(optimizer, net, at=at, overrides=OVERRIDES, kernel="native")
+
+        torch.manual_seed(0)
+        start = Everything().double()
+        start.grouped.requires_grad_(False)
+        net, truth = sharded(start), copy.deepcopy(start)
+        step_with, step_truth = made(net), made(truth)
+        rank, world = dist.get_rank(), dist.get_world_size()
+        for number, (x, y) in enumerate(batches()):
+            last = number % 2 == 1
+            net.set_requires_gradient_sync(last)
+            loss_of(net, mine(x, rank, world), mine(y, rank, world)).backward()
+            loss_of(truth, x, y).backward()
+            if last:
+                for each in (step_with, step_truth):
+                    each.step()
+                    each.zero_grad()
+        assert net.unused.weight.grad is None
+        return {"difference": difference(whole(net), {n: p.detach() for n, p in truth.named_parameters()})}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from engine_fsdp2 import whole
 from engine_harness import case
@@ -93,3 +94,51 @@ for _optimizer, _at in (("sgd", "gradient"), ("sgd", "update"), ("adam", "gradie
         gradcent.attach(step_with, net, at=at)
         train(net, step_with, mesh.get_local_rank("data"), 2)
         return {"difference": difference(whole(net), reference(start, optimizer, at))}
+
+
+@case(
+    "tp-gradients", "tensor parallel", "attach_to_gradients, before or after parallelize_module", limit=1e-12
+)
+def on_gradients() -> dict[str, Any]:
+    found = 0.0
+    for before in (True, False):
+        start = model(Feedforward)
+        net = copy.deepcopy(start)
+        if before:
+            gradcent.attach_to_gradients(net)
+        net = parallel(net, init_device_mesh("cpu", (dist.get_world_size(),)))
+        if not before:
+            gradcent.attach_to_gradients(net)
+        step_with = OPTIMIZERS["sgd_plain"](net.parameters())
+        step_with.param_groups[0]["foreach"] = False
+        for x, y in batches(Feedforward):
+            step_with.zero_grad()
+            loss_of(net, x, y).backward()
+            for each in net.parameters():
+                if isinstance(each, DTensor):
+                    assert each.grad.placements == each.placements
+            step_with.step()
+        found = max(found, difference(whole(net), reference(start, "sgd_plain", "gradient")))
+    return {"difference": found}
+
+
+@case(
+    "dtensor-gradients", "tensor parallel", "attach_to_gradients on a cut transposed convolution", limit=1e-12
+)
+def cut_on_gradients() -> dict[str, Any]:
+    """A weight whose groups the border of a shard cuts, in a model distributed by hand."""
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    torch.manual_seed(0)
+    whole_weight = torch.randn(6, 2, 2, 2, dtype=torch.float64)  # 3 groups of 2 over 2 ranks: 3 rows each
+    net = nn.ConvTranspose2d(6, 6, 2, groups=3, bias=False).double()
+    net.weight = nn.Parameter(distribute_tensor(whole_weight, mesh, [Shard(0)]))
+    gradcent.attach_to_gradients(net)
+    factor = distribute_tensor(torch.randn(6, 2, 2, 2, dtype=torch.float64), mesh, [Shard(0)])
+    (net.weight * factor).sum().backward()
+    got = net.weight.grad
+    assert got.placements == (Shard(0),)
+    groups = factor.full_tensor().view(3, 2, 2, 2, 2)
+    expected = (groups - groups.mean((1, 3, 4), keepdim=True)).reshape(6, 2, 2, 2)
+    return {"difference": (got.full_tensor() - expected).abs().max().item()}

@@ -20,23 +20,27 @@ def weights(net: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("at", ["gradient", "update"])
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw_fused"])
-def test_grad_scaler_is_invisible(name: str, at: Any) -> None:
-    """Scaled by 2^10, unscaled inside or outside a fused step: the weights are those without a scaler."""
+@pytest.mark.parametrize("power", [1, 16])
+def test_grad_scaler_is_invisible(power: int, name: str, at: Any, verified: Any) -> None:
+    """Scaled by 2 or 2^16, unscaled inside or outside a fused step: the weights are those without a scaler."""
     start = model(dtype=torch.float32)
     net = copy.deepcopy(start)
     optimizer = gradcent.attach(OPTIMIZERS[name](net.parameters()), net, at=at, overrides=OVERRIDES)
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**power)
     for x, y in batches(dtype=torch.float32):
         optimizer.zero_grad()
         scaler.scale(loss_of(net, x, y)).backward()
         scaler.step(optimizer)
         scaler.update()
-    assert difference(weights(net), reference(start, name, at, dtype=torch.float32)) < 1e-4
+    found = difference(weights(net), reference(start, name, at, dtype=torch.float32))
+    verified(
+        "AMP", "torch", f"GradScaler at 2^{power}, {name}, at the {at}: as unscaled, float32", found, 1e-4
+    )
 
 
 @pytest.mark.parametrize("at", ["gradient", "update"])
 @pytest.mark.parametrize("name", ["sgd", "adamw_fused"])
-def test_skipped_steps_leave_everything_untouched(name: str, at: Any) -> None:
+def test_skipped_steps_leave_everything_untouched(name: str, at: Any, verified: Any) -> None:
     net = model(dtype=torch.float32)
     optimizer = gradcent.attach(OPTIMIZERS[name](net.parameters()), net, at=at, overrides=OVERRIDES)
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
@@ -48,6 +52,7 @@ def test_skipped_steps_leave_everything_untouched(name: str, at: Any) -> None:
             before, state = weights(net), copy.deepcopy(optimizer.state_dict()["state"])
             net.fc.weight.grad[0, 0] = float("inf")
             scaler.step(optimizer)
+            kept = weights(net)
             assert all(torch.equal(before[n], p) for n, p in net.named_parameters())
             after = optimizer.state_dict()["state"]
             assert all(torch.equal(state[k][n], after[k][n]) for k in state for n in state[k] if n != "step")
@@ -55,9 +60,13 @@ def test_skipped_steps_leave_everything_untouched(name: str, at: Any) -> None:
             scaler.step(optimizer)
         scaler.update()
     assert scaler.get_scale() == 512.0
+    found = difference(before, kept)
+    verified(
+        "AMP", "torch", f"GradScaler saw inf, {name}, at the {at}: weights and state untouched", found, 0.0
+    )
 
 
-def test_autocast() -> None:
+def test_autocast(verified: Any) -> None:
     """Under bf16 autocast the gradients are float32; GC sees them as they are."""
     start = model(dtype=torch.float32)
     net, truth = copy.deepcopy(start), copy.deepcopy(start)
@@ -73,7 +82,10 @@ def test_autocast() -> None:
             theirs.grad.copy_(ours.grad)
         optimizer.step()
         by_hand(truth, by, "gradient", 0.05)
-    assert difference(weights(net), weights(truth)) < 1e-5
+    found = difference(weights(net), weights(truth))
+    verified(
+        "AMP", "torch", "autocast to bfloat16: the step's arithmetic on the gradients it made", found, 1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +93,9 @@ def test_autocast() -> None:
     [lambda net: AveragedModel(net), lambda net: AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9))],
     ids=["swa", "ema"],
 )
-def test_averaged_models(averaged: Callable[[torch.nn.Module], AveragedModel]) -> None:
+def test_averaged_models(
+    averaged: Callable[[torch.nn.Module], AveragedModel], request: pytest.FixtureRequest, verified: Any
+) -> None:
     """An average of weights whose vectors keep their sums keeps them too; SWALR drives the attached optimizer."""
     net = model()
     optimizer = gradcent.attach(OPTIMIZERS["adamw"](net.parameters()), net, at="update", overrides=OVERRIDES)
@@ -95,7 +109,11 @@ def test_averaged_models(averaged: Callable[[torch.nn.Module], AveragedModel]) -
         schedule.step()
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.02)
     assert not torch.equal(mean.module.fc.weight, net.fc.weight)
-    torch.testing.assert_close(mean.module.fc.weight.mean(1), before)
+    found = (mean.module.fc.weight.detach().mean(1) - before).abs().max().item()
+    kind = "EMA" if "ema" in request.node.name else "SWA"
+    verified(
+        "torch.optim.swa_utils", "torch", f"{kind} and SWALR, at the update: weight sums stay", found, 1e-12
+    )
 
 
 @pytest.mark.parametrize("at", ["gradient", "update"])

@@ -1,40 +1,33 @@
-"""The examples run, and the sums of weight vectors stay as they say."""
+"""The examples that need no environment of their own run, and the sums of weight vectors stay as they say."""
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
-
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "integrations"
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+from engine_examples import EXAMPLES, TORCHRUN, drift_in_example
 
 
 @pytest.mark.distributed
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "start"), [("fsdp2", TORCHRUN), ("fsdp1", TORCHRUN), ("several_parts", [])])
-def test_example(name: str, start: list[str]) -> None:
-    path = EXAMPLES / f"{name}.py"
-    assert len(path.read_text().splitlines()) <= 80
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([str(EXAMPLES.parents[1] / "src"), os.environ.get("PYTHONPATH", "")]),
-    }
-    done = subprocess.run(
-        [sys.executable, *start, str(path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert "centralized: " in done.stdout
-    drift = re.search(r"drift of a weight vector's mean: (\S+)", done.stdout)
-    assert drift is not None
-    assert float(drift[1]) < 1e-6
+@pytest.mark.parametrize(
+    ("name", "engine", "package", "start"),
+    [
+        ("fsdp2", "FSDP2 fully_shard", "torch", TORCHRUN),
+        ("fsdp1", "FSDP1", "torch", TORCHRUN),
+        ("with_accelerate", "Accelerate", "accelerate", ()),
+        ("with_trainer", "Hugging Face Trainer", "transformers", ()),
+        ("with_timm", "timm", "timm", ()),
+    ],
+)
+def test_example(name: str, engine: str, package: str, start: tuple[str, ...], verified: Any) -> None:
+    what = f"examples/integrations/{name}.py: weight sums stay, float32"
+    verified(engine, package, what, drift_in_example(name, *start), 1e-6)
+
+
+def test_every_example_is_short_and_has_a_test() -> None:
+    here = EXAMPLES.parents[1] / "tests" / "engines"
+    tests = "".join(path.read_text() for path in here.glob("test_*.py"))
+    for path in EXAMPLES.glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 80, path.name
+        assert f'"{path.stem}"' in tests, f"{path.name} is run by no test"

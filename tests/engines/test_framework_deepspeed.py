@@ -7,6 +7,7 @@ from typing import Any
 
 import engine_harness
 import pytest
+from engine_examples import TORCHRUN, drift_in_example
 
 CASES = engine_harness.load()
 NAMES = [name for name, case in CASES.items() if case.package == "deepspeed"]
@@ -29,3 +30,11 @@ def test_case(name: str, results: dict[str, Any], verified: Any) -> None:
     assert "error" not in result, result["error"]
     assert result["moved"] > 0.01
     verified(case.engine, case.package, case.verifies, result["difference"], case.limit)
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+def test_example(verified: Any) -> None:
+    pytest.importorskip("deepspeed")
+    what = "examples/integrations/with_deepspeed.py: weight sums stay, float32"
+    verified("DeepSpeed", "deepspeed", what, drift_in_example("with_deepspeed", *TORCHRUN), 1e-6)

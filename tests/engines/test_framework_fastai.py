@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from engine_examples import drift_in_example
 from engine_truth import OVERRIDES, batches, by_hand, difference, loss_of, model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -74,3 +75,9 @@ def test_wrapped_torch_optimizer(verified: Any) -> None:
 def test_own_optimizers_cannot_project_the_update() -> None:
     with pytest.raises(ValueError, match="OptimWrapper"):
         fit(model(dtype=torch.float32), basics.SGD, at="update")
+
+
+@pytest.mark.slow
+def test_example(verified: Any) -> None:
+    what = "examples/integrations/with_fastai.py: weight sums stay, float32"
+    verified("fastai", "fastai", what, drift_in_example("with_fastai"), 1e-6)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from engine_examples import drift_in_example
 
 jax = pytest.importorskip("jax")
 optax = pytest.importorskip("optax")
@@ -135,6 +136,10 @@ def test_nnx(verified: Any) -> None:
     verified("JAX: optax + flax.nnx", "flax", "20 steps equal torch's", float(found), 1e-5)
 
 
+class Holder(eqx.Module):
+    inner: Any
+
+
 class Many(nn.Module):
     @nn.compact
     def __call__(self, x: Any) -> Any:
@@ -187,15 +192,81 @@ def test_equinox_convolutions_and_cells() -> None:
         "norm": eqx.nn.LayerNorm((4, 3)),
     }
 
-    class Holder(eqx.Module):
-        inner: Any
-
     rows = {row["parameter"]: row for row in explain(Holder(model)).rows()}
     assert (rows["inner.conv.weight"]["vectors"], rows["inner.conv.weight"]["length"]) == (4, 27)
     assert (rows["inner.up.weight"]["vectors"], rows["inner.up.weight"]["length"]) == (4, 27)
     assert (rows["inner.cell.weight_hh"]["vectors"], rows["inner.cell.weight_hh"]["length"]) == (12, 4)
     assert rows["inner.table.weight"]["reason"] == "embedding"
     assert rows["inner.norm.weight"]["reason"] == "scale of a normalization"
+
+
+class Stack(nn.Module):
+    axis: int = 0
+
+    @nn.compact
+    def __call__(self, x: Any) -> Any:
+        class Block(nn.Module):
+            @nn.compact
+            def __call__(self, x: Any, _: Any) -> Any:
+                x = nn.Dense(5, use_bias=False, name="first")(x)
+                return jnp.tanh(nn.Dense(6, use_bias=False, name="inside")(x)), None
+
+        scan = nn.scan(Block, variable_axes={"params": self.axis}, split_rngs={"params": True}, length=3)
+        return nn.Dense(2, name="head")(scan(name="blocks")(x, None)[0])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_layers_stacked_by_scan_are_told_apart(axis: int) -> None:
+    """A kernel of three scanned layers is three kernels: each has its own means."""
+    from gradcent.integrations.optax import centralized
+
+    plan = explain(Stack(axis), jnp.zeros((2, 6)))
+    entry = plan.entries[("blocks", "inside", "kernel")]
+    assert entry.layout is not None
+    assert (entry.layout.count, entry.layout.length) == (18, 5)
+    gradient = jax.random.normal(jax.random.key(0), entry.shape)
+    alone = jnp.moveaxis(gradient, axis, 0)
+    expected = jnp.moveaxis(alone - alone.mean(1, keepdims=True), 0, axis)
+    assert jnp.allclose(centralized(gradient, entry.layout), expected, atol=1e-6)
+
+
+def test_layers_stacked_by_vmap_are_told_apart() -> None:
+    @nnx.split_rngs(splits=3)
+    @nnx.vmap
+    def make(rngs: Any) -> Any:
+        return nnx.Linear(4, 5, rngs=rngs)
+
+    class Model(nnx.Module):
+        def __init__(self) -> None:
+            self.many, self.conv = make(nnx.Rngs(0)), nnx.Conv(4, 6, (3, 3), rngs=nnx.Rngs(1))
+
+    rows = {row["parameter"]: row for row in explain(Model()).rows()}
+    assert (rows["many.kernel"]["vectors"], rows["many.kernel"]["length"]) == (15, 4)
+    assert (rows["conv.kernel"]["vectors"], rows["conv.kernel"]["length"]) == (6, 36)
+    keys = jax.random.split(jax.random.key(0), 4)
+    model = eqx.filter_vmap(lambda key: [eqx.nn.Conv2d(2, 3, 3, key=key), eqx.nn.Linear(5, 3, key=key)])(keys)
+    rows = {row["parameter"]: row for row in explain(Holder(model)).rows()}
+    assert (rows["inner.0.weight"]["vectors"], rows["inner.0.weight"]["length"]) == (12, 18)
+    assert (rows["inner.1.weight"]["vectors"], rows["inner.1.weight"]["length"]) == (12, 5)
+
+
+def test_a_stack_that_could_be_two_things_is_left_to_the_user() -> None:
+    """Three layers of (3, 6): which of the two dims of 3 counts the layers cannot be seen."""
+
+    class Small(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            class Block(nn.Module):
+                @nn.compact
+                def __call__(self, x: Any, _: Any) -> Any:
+                    return nn.Dense(3, name="back")(nn.Dense(6, name="out")(x)), None
+
+            scan = nn.scan(Block, variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+            return scan(name="blocks")(x, None)[0]
+
+    rows = {row["parameter"]: row for row in explain(Small(), jnp.zeros((2, 3))).rows()}
+    assert "not clear: choose by override" in rows["blocks.out.kernel"]["reason"]
+    assert rows["blocks.back.kernel"]["vectors"] == 9
 
 
 def test_optax_own_transform_averages_the_wrong_side() -> None:
@@ -219,3 +290,9 @@ def test_constant_vectors_come_out_zero(dtype: str) -> None:
 
     array = jnp.full((4099, 3), 0.1, dtype=dtype)
     assert not np.asarray(centralized(array, gradcent.Layout.columns(array.shape)), dtype=np.float32).any()
+
+
+@pytest.mark.slow
+def test_example(verified: Any) -> None:
+    what = "examples/integrations/with_optax.py: weight sums stay, float32"
+    verified("JAX: optax + flax.linen", "optax", what, drift_in_example("with_optax"), 1e-6)

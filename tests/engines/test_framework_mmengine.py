@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from engine_examples import drift_in_example
 from engine_truth import OVERRIDES, batches, difference, loss_of, model, reference
+
+import gradcent
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 optim = pytest.importorskip("mmengine.optim")
@@ -32,3 +37,39 @@ def test_weights_are_those_by_hand(at: str, verified: Any) -> None:
     verified(
         "MMEngine", "mmengine", f"CentralizedConstructor from a config, at the {at}, clipped", found, 1e-12
     )
+
+
+def test_a_model_that_has_a_part_called_module() -> None:
+    """Only DDP's `module` is the model; here the head would be left alone without a word."""
+    import gradcent.integrations.mmengine
+
+    net = torch.nn.ModuleDict({"module": torch.nn.Linear(4, 4), "head": torch.nn.Linear(4, 2)})
+    config = {
+        "type": "OptimWrapper",
+        "constructor": "CentralizedConstructor",
+        "optimizer": {"type": "SGD", "lr": 0.1},
+    }
+    attachment = gradcent.attached(optim.build_optim_wrapper(net, config).optimizer)
+    assert attachment is not None
+    names = [entry.name for entry in attachment.plan.entries if entry.centralized]
+    assert names == ["module.weight", "head.weight"]
+
+
+def test_the_lines_of_the_page() -> None:
+    """What docs/integrations/mmengine.md tells users of MMDetection to write, read and built by MMEngine."""
+    from mmengine.config import Config
+
+    page = Path(__file__).resolve().parents[2] / "docs" / "integrations" / "mmengine.md"
+    config = Config.fromstring(page.read_text().split("```")[1].strip() + "\n", ".py")
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 2))
+    wrapper = optim.build_optim_wrapper(net, config.optim_wrapper)
+    attachment = gradcent.attached(wrapper.optimizer)
+    assert attachment is not None
+    assert [entry.name for entry in attachment.plan.entries if entry.centralized] == ["0.weight"]
+    assert wrapper.clip_grad_kwargs == {"max_norm": 35}
+
+
+@pytest.mark.slow
+def test_example(verified: Any) -> None:
+    what = "examples/integrations/with_mmengine.py: weight sums stay, float32"
+    verified("MMEngine", "mmengine", what, drift_in_example("with_mmengine"), 1e-6)

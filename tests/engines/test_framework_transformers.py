@@ -112,6 +112,75 @@ def test_trainer(tmp_path: Path, way: str, optim: str, verified: Any) -> None:
     )
 
 
+def test_training_twice_keeps_the_optimizer_and_its_options(tmp_path: Path) -> None:
+    """Trainer keeps its optimizer: the callback comes to one that is attached already."""
+    from gradcent.integrations.transformers import CentralizeCallback
+
+    net = tiny()
+    callback = CentralizeCallback(at="update", layers="linear")
+    trainer = transformers.Trainer(
+        net, arguments(tmp_path, optim="adamw_torch"), train_dataset=texts(), callbacks=[callback]
+    )
+    trainer.train()
+    trainer.train()
+    callback.options["at"] = "gradient"
+    with pytest.raises(ValueError, match=r"other options, so those given here \(at\)"):
+        trainer.train()
+
+
+@pytest.mark.parametrize("optim", ["adamw_torch", "sgd"])
+def test_llama(tmp_path: Path, optim: str, verified: Any) -> None:
+    """Linear layers throughout, tied nothing: every projection's rows, the head's among them."""
+    from gradcent.integrations.transformers import CentralizeCallback
+
+    def llama() -> Any:
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2}
+        config = transformers.LlamaConfig(
+            vocab_size=31, num_hidden_layers=2, max_position_embeddings=16, **sizes
+        )
+        return transformers.LlamaForCausalLM(config)
+
+    decay = 0.1 if optim == "sgd" else 0.0
+
+    class Plain(transformers.Trainer):  # type: ignore[misc]
+        def create_optimizer(self, *args: Any) -> Any:
+            made = super().create_optimizer(*args)
+            made.register_step_pre_hook(lambda *_: rows_by_hand(truth_net))
+            return made
+
+    def rows_by_hand(net: Any) -> None:
+        for name, each in net.named_parameters():
+            if name.endswith(("proj.weight", "lm_head.weight")):
+                each.grad -= (each.grad + decay * each.detach()).mean(1, keepdim=True)
+
+    args = arguments(tmp_path, optim=optim)
+    net, truth_net = llama(), llama()
+    trainer = transformers.Trainer(net, args, train_dataset=texts(), callbacks=[CentralizeCallback()])
+    trainer.train()
+    Plain(truth_net, args, train_dataset=texts()).train()
+    attachment = gradcent.attached(gradcent.integrations.innermost(trainer.optimizer))
+    assert attachment is not None
+    assert attachment.plan.totals()["centralized_tensors"] == 15
+    found = difference(dict(net.named_parameters()), dict(truth_net.named_parameters()))
+    verified(
+        "Hugging Face Trainer", "transformers", f"Llama, optim={optim}, by callback, clipped", found, 2e-4
+    )
+
+
+def test_the_plan_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    from gradcent.integrations.transformers import CentralizeCallback
+
+    with caplog.at_level("INFO", logger="gradcent"):
+        trainer = transformers.Trainer(
+            tiny(), arguments(tmp_path, optim="sgd"), train_dataset=texts(), callbacks=[CentralizeCallback()]
+        )
+        trainer.train()
+    said = [record.getMessage() for record in caplog.records if record.name == "gradcent"]
+    assert len(said) == 1
+    assert "centralized: 8 of 28 tensors" in said[0]
+
+
 def test_without_it_the_weights_differ(tmp_path: Path) -> None:
     """What the comparison above can see."""
     net = tiny()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from engine_examples import drift_in_example
 
 import gradcent
 
@@ -75,3 +79,47 @@ def test_training_keeps_the_sums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         found,
         1e-6,
     )
+
+
+def test_the_callback_goes_along_to_other_processes() -> None:
+    """With several GPUs Ultralytics pickles trainer and callbacks for the processes that train."""
+    from gradcent.integrations.ultralytics import add_to
+
+    model = ultralytics.YOLO("yolo11n-cls.yaml")
+    add_to(model, at="update")
+    callback = pickle.loads(pickle.dumps(model.callbacks["on_pretrain_routine_end"][-1]))
+    trainer = SimpleNamespace(model=torch.nn.Sequential(torch.nn.Linear(5, 3)))
+    trainer.optimizer = torch.optim.AdamW(trainer.model.parameters())
+    callback(trainer)
+    attachment = gradcent.attached(trainer.optimizer)
+    assert attachment is not None
+    assert attachment.options.at == "update"
+
+
+def test_its_own_optimizer_wants_to_be_told_of_its_decay() -> None:
+    """`optimizer="auto"` takes MuSGD for long runs: λw joins its SGD half, but not the half that is orthogonalized."""
+    from ultralytics.optim import MuSGD
+
+    def made(net: torch.nn.Module) -> Any:
+        groups = [{"params": [net.weight], "use_muon": True}, {"params": [net.bias], "use_muon": False}]
+        return MuSGD(groups, lr=0.1, momentum=0.9, weight_decay=0.1)
+
+    net = torch.nn.Linear(5, 3)
+    with pytest.raises(ValueError, match="decay='decoupled'"):
+        gradcent.attach(made(net), net)
+    ours, theirs = copy.deepcopy(net), copy.deepcopy(net)
+    optimizer, plain = gradcent.attach(made(ours), ours, decay="decoupled"), made(theirs)
+    for _ in range(3):
+        gradient = torch.randn(3, 5)
+        for each in (ours, theirs):
+            each.weight.grad, each.bias.grad = gradient.clone(), torch.ones(3)
+        theirs.weight.grad -= gradient.mean(1, keepdim=True)
+        optimizer.step()
+        plain.step()
+    torch.testing.assert_close(ours.weight, theirs.weight)
+
+
+@pytest.mark.slow
+def test_example(verified: Any) -> None:
+    what = "examples/integrations/with_ultralytics.py: weight sums stay, float32"
+    verified("Ultralytics", "ultralytics", what, drift_in_example("with_ultralytics"), 1e-6)

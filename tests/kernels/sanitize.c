@@ -81,7 +81,7 @@ static uint64_t one(int op, int64_t which, int dtype, int centred, int coupled, 
 
 int main(void) {
     static const char *const names[] = {"sse2", "neon", "baseline", "avx2", "avx512"};
-    gradcent_use_openmp((void *)two_threads, NULL, NULL, NULL);
+    gradcent_use_openmp((void *)two_threads, NULL, NULL, NULL, NULL);
     uint64_t expected = 0;
     int ran = 0;
     for (size_t e = 0; e < sizeof names / sizeof *names; e++) {

@@ -280,9 +280,12 @@ def test_expanded_gradient_and_state_in_another_order():
 def test_seen_through_python_when_dlpack_has_no_c_functions(monkeypatch):
     def without(exchange):
         native._native.setup(
-            (torch.Tensor, torch.nn.Parameter), exchange, native._describe, torch.zeros_like, torch.Tensor.is_neg,
+            (torch.Tensor, torch.nn.Parameter),
+            exchange,
+            native._describe,
+            torch.zeros_like,
             *native._entry_points,
-        )  # fmt: skip
+        )
 
     fast = _run("adam", "gradient")
     without(None)

@@ -123,18 +123,19 @@ def test_collect_takes_what_torch_would():
         each.grad = torch.ones(2)
     state = {params[3]: {"a": 3}, params[1]: {"a": 1}, params[2]: {"a": 2}}  # another order
     outputs = ([], [], [])
-    assert native.collect(params, state, ("a",), True, outputs)
+    assert native.collect(params, state, ("a",), outputs, required=True, thorough=True)
     assert [id(p) for p in outputs[0]] == [id(p) for p in params[1:]]
     assert [id(g) for g in outputs[1]] == [id(p.grad) for p in params[1:]]
     assert outputs[2] == [1, 2, 3]
     del state[params[2]]["a"]
     kept = ([], [], [])
-    assert not native.collect(params, state, ("a",), True, kept)
+    assert not native.collect(params, state, ("a",), kept, required=True, thorough=True)
     assert kept == ([], [], [])
-    assert native.collect(params, state, ("a",), False, kept)
+    assert native.collect(params, state, ("a",), kept, required=False, thorough=True)
     assert kept[2] == [1, None, 3]
     params[1].grad = torch.eye(2)[0].to_sparse()
-    assert not native.collect(params, state, (), False, ([], []))
+    assert not native.collect(params, state, (), ([], []), required=False, thorough=True)
+    assert native.collect(params, state, (), ([], []), required=False, thorough=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

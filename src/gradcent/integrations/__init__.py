@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..attach import attach, attached
+from ..plan import Plan
 
 logger = logging.getLogger("gradcent")
 
@@ -31,16 +32,61 @@ def require(module: str, pip: str | None = None) -> Any:
         ) from None
 
 
-def attach_and_say(optimizer: torch.optim.Optimizer, model: Any, **options: Any) -> None:
-    """Attach, unless the user has done it already, and log the plan's totals once."""
-    if attached(optimizer) is None:
-        attach(optimizer, model, **options)
-    elif options:
+def attach_and_say(optimizer: Any, model: Any, **options: Any) -> None:
+    """Attach to the optimizer inside whatever wraps it, unless that is done already, and log the plan's totals.
+
+    Trainers come here once per fit, also with an optimizer they kept from the last one.
+    """
+    inner = innermost(optimizer)
+    attachment = attached(inner)
+    if attachment is None:
+        attach(inner, model, **options)
+        _bind_again(optimizer)
+    else:
+        other = [
+            name
+            for name, value in options.items()
+            if name != "plan" and getattr(attachment.options, name) != value
+        ]
+        if other:
+            raise ValueError(
+                "gradcent is attached to this optimizer already, with other options, so those given here "
+                f"({', '.join(other)}) would be ignored: give them in one place"
+            )
+    say(inner)
+
+
+def attach_each(optimizers: Any, model: Any, **options: Any) -> None:
+    """Attach to each of several optimizers of one model (or of its parts), in Lightning's or torchtitan's manner.
+
+    One that trains nothing to centralize, embeddings and norms for instance, is left as it is and named
+    in the log; if that is so for all of them, it is an error.
+    """
+    everyone = list(optimizers)
+    chosen = {name: options[name] for name in ("layers", "overrides") if name in options}
+    plan = options.get("plan") or Plan.of(model, **chosen)
+    left = []
+    for number, optimizer in enumerate(everyone):
+        held = [each for group in innermost(optimizer).param_groups for each in group["params"]]
+        if any(plan.layout(each) is not None for each in held) or len(everyone) == 1:
+            attach_and_say(optimizer, model, **options)
+        else:
+            left.append(f"{number} ({type(innermost(optimizer)).__name__})")
+    if left and len(left) == len(everyone):
         raise ValueError(
-            "gradcent is attached to this optimizer already, so the options given here "
-            f"({', '.join(options)}) would be ignored: give them in one place"
+            "nothing would be centralized in any of these optimizers; see gradcent.explain(model)"
         )
-    say(optimizer)
+    if left:
+        logger.info("gradcent: nothing to centralize in optimizer %s", ", ".join(left))
+
+
+def _bind_again(wrapper: Any) -> None:
+    """With a GradScaler, Accelerate's wrapper has taken hold of the plain optimizer's `step`: let it do so anew."""
+    inner = getattr(wrapper, "optimizer", None)
+    if inner is not None and hasattr(wrapper, "_optimizer_original_step_method"):
+        patch: Any = require("accelerate.optimizer", "accelerate").patch_optimizer_step
+        wrapper._optimizer_original_step_method = inner.step
+        wrapper._optimizer_patched_step_method = patch(wrapper, inner.step)
 
 
 def say(optimizer: torch.optim.Optimizer) -> None:
@@ -58,3 +104,9 @@ def innermost(optimizer: Any) -> Any:
         if isinstance(inner, torch.optim.Optimizer) and inner is not optimizer:
             return innermost(inner)
     return optimizer
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the model inside DDP, so that names are the user's; any other model may have a part called `module`."""
+    around = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    return model.module if isinstance(model, around) else model

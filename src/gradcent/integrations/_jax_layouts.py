@@ -3,6 +3,7 @@
 Flax stores kernels as (…, in, out), so a vector runs over all dims but the last; its attention splits
 `in` or `out` over several dims; Equinox stores weights as PyTorch does. The rules are found by module
 type's name, for Flax's linen and nnx and for Equinox, and say in words why a parameter is left alone.
+Layers stacked by scan or vmap have one dim more than the layer itself: it tells vectors apart.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ def first_are_in(shape: Shape, inputs: int) -> Layout:
     return Layout(1, math.prod(shape[:inputs]), math.prod(shape[inputs:]), 1)
 
 
-def _flax(module: Any, name: str, shape: Shape) -> tuple[str, Answer]:
+def _flax(module: Any, name: str, shape: Shape, own: Shape | None) -> tuple[str, Answer]:
+    """Answer for a parameter of a Flax module; ``own`` is its shape in the layer, where that is known."""
     kind = _kind(module)
     if name != "kernel":
         reason = "embedding" if name == "embedding" else "bias" if "bias" in name else "not a kernel"
@@ -39,11 +41,11 @@ def _flax(module: Any, name: str, shape: Shape) -> tuple[str, Answer]:
         batch = getattr(module, "batch_dims", None) or getattr(module, "batch_axis", None)
         if batch:
             return kind, "DenseGeneral with batch dims: choose by override"
-        return kind, first_are_in(shape, len(axis))
+        return kind, stacked(shape, own, lambda layer: first_are_in(layer, len(axis)))
     if kind == "ConvTranspose" and module.transpose_kernel:  # (k…, out, in)
-        return kind, Layout(1, math.prod(shape[:-2]), shape[-2], shape[-1])
+        return kind, stacked(shape, own, lambda layer: Layout(1, math.prod(layer[:-2]), layer[-2], layer[-1]))
     if kind in ("Dense", "Linear", "Conv", "ConvTranspose"):
-        return kind, last_is_out(shape)
+        return kind, stacked(shape, own, last_is_out)
     return kind, f"own parameter of {type(module).__name__}, a kind of module gradcent does not know"
 
 
@@ -51,17 +53,49 @@ def _equinox(module: Any, name: str, shape: Shape) -> tuple[str, Answer]:
     kind = _kind(module)
     if "bias" in name:
         return kind, "bias"
-    if kind == "Linear" and name == "weight" and len(shape) == 2:
-        return kind, Layout.rows(shape)
+    if kind == "Linear" and name == "weight":
+        sizes = tuple(1 if each == "scalar" else each for each in (module.out_features, module.in_features))
+        return kind, stacked(shape, sizes, Layout.rows)
     if kind in ("Conv", "ConvTranspose") and name == "weight":  # both (out, in/groups, k…)
-        return kind, Layout.rows(shape)
+        sizes = (module.out_channels, module.in_channels // module.groups, *module.kernel_size)
+        return kind, stacked(shape, sizes, Layout.rows)
     if kind in ("GRUCell", "LSTMCell") and name in ("weight_ih", "weight_hh"):
-        return kind, Layout.rows(shape)
+        gates = 3 if kind == "GRUCell" else 4
+        inputs = module.input_size if name == "weight_ih" else module.hidden_size
+        return kind, stacked(shape, (gates * module.hidden_size, inputs), Layout.rows)
     if kind == "Embedding":
         return kind, "embedding"
     if kind.endswith("Norm"):
         return kind, "scale of a normalization"
     return kind, f"own parameter of {type(module).__name__}, a kind of module gradcent does not know"
+
+
+def stacked(shape: Shape, own: Shape | None, layer_layout: Callable[[Shape], Layout]) -> Answer:
+    """Return the layout of a layer's weight of shape ``own``, also where scan or vmap stacked several of them."""
+    if own is None or shape == own:
+        return layer_layout(shape)
+    extra = len(shape) - len(own)
+    found = [at for at in range(len(own) + 1) if shape == (*own[:at], *shape[at : at + extra], *own[at:])]
+    if extra < 1 or not found:
+        return f"shape {shape} is not the layer's {own}: choose by override"
+    inside, at = layer_layout(own), found[0]
+    number = math.prod(shape[at : at + extra])
+    answers = {_with_stack(inside, own, number, each) for each in found}
+    if len(answers) > 1 or None in answers:
+        return f"layers of shape {own} stacked to {shape} in a way that is not clear: choose by override"
+    return answers.pop()  # type: ignore[return-value]
+
+
+def _with_stack(inside: Layout, own: Shape, number: int, at: int) -> Layout | None:
+    """Put a dim of ``number`` layers before dim ``at`` of a weight; None where no Layout says that."""
+    before = math.prod(own[:at])
+    for role in (0, 2):  # the dims that tell vectors apart: beside or among these it changes nothing else
+        start = math.prod(inside.shape[:role])
+        if start <= before <= start * inside.shape[role]:
+            sizes = list(inside.shape)
+            sizes[role] *= number
+            return Layout(*sizes)
+    return None
 
 
 def _kind(module: Any) -> str:
@@ -86,10 +120,16 @@ def linen(model: Any, inputs: tuple[Any, ...]) -> Iterator[tuple[Path, str, Answ
     jax, nn = require("jax"), require("flax.linen", "flax")
 
     owners: dict[Path, Any] = {}
+    sizes: dict[Path, Shape] = {}
 
     def note(call: Callable[..., Any], args: Any, kwargs: Any, context: Any) -> Any:
-        owners[tuple(context.module.path)] = context.module
-        return call(*args, **kwargs)
+        result = call(*args, **kwargs)
+        path = tuple(context.module.path)
+        owners[path] = context.module
+        for name, leaf in context.module.variables.get("params", {}).items():
+            if hasattr(leaf, "shape"):
+                sizes[(*path, name)] = tuple(leaf.shape)  # of one layer, inside a scan or vmap too
+        return result
 
     with nn.intercept_methods(note):
         shapes = jax.eval_shape(
@@ -97,7 +137,8 @@ def linen(model: Any, inputs: tuple[Any, ...]) -> Iterator[tuple[Path, str, Answ
         )
     for path, leaf in jax.tree_util.tree_flatten_with_path(shapes.get("params", {}))[0]:
         names = normal(path)
-        yield names, *_flax(owners.get(names[:-1]), names[-1], tuple(leaf.shape)), tuple(leaf.shape)
+        shape = tuple(leaf.shape)
+        yield names, *_flax(owners.get(names[:-1]), names[-1], shape, sizes.get(names)), shape
 
 
 def nnx(model: Any) -> Iterator[tuple[Path, str, Answer, Shape]]:
@@ -107,7 +148,23 @@ def nnx(model: Any) -> Iterator[tuple[Path, str, Answer, Shape]]:
     owners = {tuple(map(str, path)): module for path, module in flax_nnx.iter_modules(model)}
     for path, leaf in jax.tree_util.tree_flatten_with_path(flax_nnx.state(model, flax_nnx.Param))[0]:
         names = normal(path)
-        yield names, *_flax(owners.get(names[:-1]), names[-1], tuple(leaf.shape)), tuple(leaf.shape)
+        owner, shape = owners.get(names[:-1]), tuple(leaf.shape)
+        yield names, *_flax(owner, names[-1], shape, _nnx_kernel(owner)), shape
+
+
+def _nnx_kernel(module: Any) -> Shape | None:
+    """Return the shape that the kernel of one nnx layer has, from the sizes it was made with."""
+    kind = _kind(module)
+    if kind == "Linear":
+        return module.in_features, module.out_features
+    if kind == "LinearGeneral":
+        return *module.in_features, *module.out_features
+    if kind in ("Conv", "ConvTranspose"):
+        kernel = module.kernel_size if isinstance(module.kernel_size, tuple) else (module.kernel_size,)
+        inputs = module.in_features // getattr(module, "feature_group_count", 1)
+        turned = getattr(module, "transpose_kernel", False)
+        return *kernel, *((module.out_features, inputs) if turned else (inputs, module.out_features))
+    return None
 
 
 def equinox(model: Any) -> Iterator[tuple[Path, str, Answer, Shape]]:

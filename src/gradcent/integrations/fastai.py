@@ -39,7 +39,7 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
         """The optimizer is made by now."""
         inner = innermost(self.learn.opt)
         if isinstance(inner, torch.optim.Optimizer):
-            attach_and_say(inner, self.learn.model, **({} if _attached(inner) else self.options))
+            attach_and_say(inner, self.learn.model, **self.options)
             self.plan = None
             return
         if self.checked.at == "update" or self.checked.nonfinite != "propagate":
@@ -68,9 +68,3 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
                     decay=hypers.get("wd", 0.0) if coupled else 0.0,
                     kernel=self.checked.kernel,
                 )
-
-
-def _attached(optimizer: torch.optim.Optimizer) -> bool:
-    from ..attach import attached
-
-    return attached(optimizer) is not None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from . import attach_and_say, innermost, require
+from . import attach_each, require
 
 if TYPE_CHECKING:
     Callback: Any
@@ -34,5 +34,4 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
         """Optimizers are there, and sharded modules are sharded."""
         if not trainer.optimizers:
             raise ValueError("CentralizeCallback: configure_optimizers returned no optimizer to attach to")
-        for optimizer in trainer.optimizers:
-            attach_and_say(innermost(optimizer), pl_module, **self.options)
+        attach_each(trainer.optimizers, pl_module, **self.options)

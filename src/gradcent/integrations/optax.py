@@ -38,24 +38,11 @@ class Plan:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one plain dict per parameter."""
-        return [
-            {
-                "parameter": entry.name,
-                "module": entry.module,
-                "shape": entry.shape,
-                "vectors": entry.layout.count if entry.layout else None,
-                "length": entry.layout.length if entry.layout else None,
-                "centralized": entry.centralized,
-                "reason": entry.reason,
-            }
-            for entry in self.entries.values()
-        ]
+        return table.rows_of(list(self.entries.values()))
 
     def totals(self) -> dict[str, Any]:
         """Return the plan's totals as plain data."""
-        from ..plan import Plan as TorchPlan
-
-        return TorchPlan([(path, entry) for path, entry in self.entries.items()]).totals()  # type: ignore[misc]
+        return table.totals_of(list(self.entries.values()))
 
     def __str__(self) -> str:
         return table.text(self.rows(), self.totals())

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import attach_and_say, innermost
+from . import attach_and_say, unwrapped
 
 
 def add_to(model: Any, **options: Any) -> None:
     """Add the callback to a YOLO model (or any Ultralytics model or trainer); options as for `attach`."""
-
-    def on_pretrain_routine_end(trainer: Any) -> None:
-        attach_and_say(innermost(trainer.optimizer), _unwrapped(trainer.model), **options)
-
-    model.add_callback("on_pretrain_routine_end", on_pretrain_routine_end)
+    model.add_callback("on_pretrain_routine_end", _Attach(options))
 
 
-def _unwrapped(model: Any) -> Any:
-    return getattr(model, "module", model)
+class _Attach:
+    """The callback: an object, because with several GPUs Ultralytics pickles it for the processes it starts."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+
+    def __call__(self, trainer: Any) -> None:
+        attach_and_say(trainer.optimizer, unwrapped(trainer.model), **self.options)

@@ -16,6 +16,7 @@ def collect(
     states: Any,
     keys: tuple[str, ...],
     required: bool,
+    thorough: bool,
     outputs: tuple[list[Any], ...],
 ) -> bool: ...
 def setup(
@@ -23,7 +24,6 @@ def setup(
     exchange: Any,
     describe: Callable[..., Any],
     zeros_like: Any,
-    is_neg: Any,
     *entry_points: int,
 ) -> None: ...
 def instruction_set(name: str | None = None) -> str: ...

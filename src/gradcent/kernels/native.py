@@ -193,10 +193,19 @@ def adagrad(
 
 
 def collect(
-    params: list[Tensor], state: Any, keys: tuple[str, ...], required: bool, outputs: tuple[list[Any], ...]
+    params: list[Tensor],
+    state: Any,
+    keys: tuple[str, ...],
+    outputs: tuple[list[Any], ...],
+    *,
+    required: bool,
+    thorough: bool,
 ) -> bool:
-    """Gather parameters with gradients, gradients and states, as torch's `_init_group` does; False: not done."""
-    return _native is not None and bool(_native.collect(params, state, keys, required, outputs))
+    """Gather parameters with gradients, gradients and states, as torch's `_init_group` does; False: not done.
+
+    `required`: every state must be there. `thorough`: every gradient must be a dense tensor on the CPU.
+    """
+    return _native is not None and bool(_native.collect(params, state, keys, required, thorough, outputs))
 
 
 def _kernels() -> Any:
@@ -220,6 +229,7 @@ def _step(
     """Run `kernel`; what it leaves out (dims in an odd order) goes through contiguous copies."""
     tail = (*numbers, at == "update", 0.0 if grad_scale is None else float(grad_scale))
     threads = torch.get_num_threads()
+    _refuse_negated(lists[1] or ())
     left_out = kernel(*lists, _as_list(layouts), *tail, threads)
     for i in left_out:
         originals = [None if items is None else items[i] for items in lists]
@@ -239,9 +249,8 @@ def _step(
                 and (items is not lists[1] or grad_scale is not None)
             ):
                 original.copy_(copy)
-    for items in (*lists[:1], *lists[2:]):
-        if items:
-            _touched(items)
+    # The weights only: nobody differentiates through an optimizer's states.
+    _touched(lists[0])  # type: ignore[arg-type]
 
 
 def _centralize(
@@ -249,6 +258,7 @@ def _centralize(
 ) -> dict[int, Tensor]:
     kernels = _kernels()
     threads = torch.get_num_threads()
+    _refuse_negated(tensors)
     shared = {}
     for i in kernels.centralize(out, tensors, weights, _as_list(layouts), decay, threads):
         copy = tensors[i].clone(memory_format=torch.contiguous_format)
@@ -259,6 +269,13 @@ def _centralize(
         else:
             shared[i] = copy
     return shared
+
+
+def _refuse_negated(gradients: Sequence[Any]) -> None:
+    """DLPack does not say that a gradient is the negated view of its memory, as torch.imag(z.conj()) is."""
+    if any(map(Tensor.is_neg, gradients)):
+        index = next(i for i, each in enumerate(gradients) if each.is_neg())
+        raise Unsupported(f"tensor {index}: its gradient is a negated view; resolve_neg() it")
 
 
 def _touched(tensors: list[Tensor]) -> None:
@@ -281,15 +298,16 @@ def _describe(tensor: Tensor) -> tuple[int, int, tuple[int, ...], tuple[int, ...
 def _openmp_entry_points() -> tuple[str, list[int]]:
     """Find the OpenMP library that torch computes with, and its addresses for starting a parallel region."""
     names = ["GOMP_parallel", "__kmpc_fork_call", "__kmpc_push_num_threads", "__kmpc_global_thread_num"]
+    names += ["omp_get_thread_num"]
     for path in (None, *_openmp_libraries()):
         try:
             library = ctypes.CDLL(path, mode=ctypes.DEFAULT_MODE | getattr(os, "RTLD_NOLOAD", 0))
         except OSError:
             continue
         found = [_address(library, name) for name in names]
-        if found[0] or all(found[1:]):
+        if found[0] or all(found[1:4]):
             return ("torch's OpenMP", found)
-    return ("one core: torch's OpenMP was not found", [0, 0, 0, 0])
+    return ("one core: torch's OpenMP was not found", [0, 0, 0, 0, 0])
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:
@@ -315,6 +333,5 @@ if _native is not None:
         getattr(Tensor, "__dlpack_c_exchange_api__", None),
         _describe,
         torch.zeros_like,
-        Tensor.is_neg,
         *_entry_points,
     )

@@ -62,6 +62,11 @@ def take(
     return True
 
 
+def known(name: str) -> bool:
+    """Whether there is a whole step for torch's functional `name`."""
+    return name in _ADAPT
+
+
 def _path(parameter: Tensor, kernel: str) -> Any:
     if kernel == "native" and not native.available():
         raise RuntimeError(f"kernel='native' is not to be had: {native.reason()}. Use kernel='auto'")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..attachment import SWITCH, Attachment, Options
 from ..hooks import StepHooks
 from ._collect import collect
@@ -39,6 +41,7 @@ class Centralized(_Below):
         **kwargs: Any,
     ) -> None:
         options = Options(layers, at, decay, overrides, kernel, nonfinite)
+        self._gradcent_refuse(options)
         super().__init__(params, *args, **kwargs)
         if centralize:
             self._join(Attachment(self, model, plan, options))
@@ -63,6 +66,24 @@ class Centralized(_Below):
     def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
         return {"gradients": False, "updates": False}
 
+    @classmethod
+    def _gradcent_refuse(cls, options: Options) -> None:
+        """Refuse a kernel that has no path for what is asked of it."""
+        if (
+            options.at == "update"
+            and options.kernel in ("native", "triton")
+            and not cls._gradcent_whole_step()
+        ):
+            raise ValueError(
+                f"kernel={options.kernel!r} cannot project the update of {cls.__name__}: it does that only in whole "
+                "steps of SGD, SGDW, Adam, AdamW and Adagrad. Use kernel='auto'"
+            )
+
+    @classmethod
+    def _gradcent_whole_step(cls) -> bool:
+        """Whether our kernels take this optimizer's whole step."""
+        return bool(getattr(cls.step, "whole", False))
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         if self._gradcent is not None:
@@ -80,6 +101,8 @@ class Centralized(_Below):
         # load_state_dict comes here too, with the plain optimizer's keys: GC then stays as it is.
         state = dict(state)
         mine = state.pop("_gradcent", None)
+        if self._gradcent is not None:
+            self._gradcent.pass_over_switches(state.get("param_groups", []))
         super().__setstate__(state)
         if mine is not None:
             self._join(mine)
@@ -88,11 +111,21 @@ class Centralized(_Below):
 class Seamed(Centralized):
     """For torch's dense optimizers, whose rebuilt `step` takes the plan from what is announced here."""
 
+    _gradcent_inside = False
+
     def _collect(self, group: dict[str, Any], params: Any, *rest: Any, **kwargs: Any) -> Any:
+        if self._gradcent is not None and not self._gradcent_inside and not torch.compiler.is_compiling():
+            raise RuntimeError(
+                f"this is {type(self).__name__}.step as it was before gradcent was attached: somebody had taken hold "
+                "of optimizer.step by then, and would step without GC. Attach first (with Accelerate and a "
+                "GradScaler: before accelerator.prepare)"
+            )
         result = None if kwargs else collect(self, group, (params, *rest))
         if result is None:
             result = super()._init_group(group, params, *rest, **kwargs)  # type: ignore[misc]
         attachment = self._gradcent
+        if attachment is not None:
+            attachment.heed_switch(self, group)
         coupled = attachment is not None and attachment.projects_decay(self, group)
         announce(attachment, coupled, params)
         return result
@@ -116,7 +149,10 @@ class Hooked(Centralized):
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Step as the class below does, after forgetting what an interrupted step may have left."""
-        hooks = self._gradcent_hooks
+        hooks, attachment = self._gradcent_hooks, self._gradcent
+        if attachment is not None:
+            for group in self.param_groups:
+                attachment.heed_switch(self, group)
         if hooks is None:
             return super().step(*args, **kwargs)
         hooks.begin()

@@ -1,8 +1,8 @@
 """Gathering an optimizer's lists in C once its states exist, in place of torch's `_init_group`.
 
 torch walks over the parameters in Python, 1 to 3 ms for 2,000 of them; that would be most of the
-step. Whatever is out of the ordinary (a missing state, sparse, complex or sharded gradients, options
-that need torch's own checks) is left to torch.
+step. Whatever is out of the ordinary (a missing state, options that need torch's own checks, and, if
+`thorough`, sparse, complex or sharded gradients) is left to torch.
 """
 
 from __future__ import annotations
@@ -16,14 +16,24 @@ from ..kernels import native
 _SPECIAL = ("amsgrad", "capturable", "differentiable", "foreach")
 
 
-def collect(optimizer: torch.optim.Optimizer, group: dict[str, Any], lists: tuple[Any, ...]) -> Any:
-    """Fill `lists` (parameters, gradients, states) and return what `_init_group` would; None if not done."""
+def collect(
+    optimizer: torch.optim.Optimizer,
+    group: dict[str, Any],
+    lists: tuple[list[Any], ...],
+    *,
+    complete: bool = False,
+    thorough: bool = True,
+) -> Any:
+    """Fill `lists` (parameters, gradients, states) and return what `_init_group` would; None if not done.
+
+    SGD's momentum buffers may be missing, unless the lists must be `complete`.
+    """
     if any(group.get(name) for name in _SPECIAL):
         return None
     if isinstance(optimizer, torch.optim.SGD):
         with_momentum = group["momentum"] != 0
         keys: tuple[str, ...] = ("momentum_buffer",) if with_momentum else ()
-        outputs, required, result = lists if with_momentum else lists[:2], False, False
+        outputs, required, result = lists if with_momentum else lists[:2], complete, False
     elif isinstance(optimizer, torch.optim.Adam):
         # the fifth list is amsgrad's
         keys, required, result = ("exp_avg", "exp_avg_sq", "step"), True, False
@@ -33,4 +43,7 @@ def collect(optimizer: torch.optim.Optimizer, group: dict[str, Any], lists: tupl
         result = (False, False)  # type: ignore[assignment]
     else:
         return None
-    return result if native.collect(group["params"], optimizer.state, keys, required, outputs) else None
+    done = native.collect(
+        group["params"], optimizer.state, keys, outputs, required=required, thorough=thorough
+    )
+    return result if done else None

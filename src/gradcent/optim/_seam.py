@@ -14,11 +14,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-import operator
 import sys
 import threading
 import types
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,17 +27,13 @@ from torch.optim.optimizer import _use_grad_for_differentiable
 from .. import sharded
 from ..attachment import Attachment
 from ..kernels import steps
-from ..layout import Layout
+from . import _quick
+from ._planned import Shapes, planned
 
 Functional = Callable[..., None]
-Announced = tuple[tuple[tuple[int, int, int, int] | None, ...], str, bool, str]
+Announced = tuple[Shapes, str, bool, str]
 
 _stepping = threading.local()
-
-# For each attachment, the layouts of the lists it was last asked about: the plan (which is exchanged,
-# not edited, when a param group is added), the parameters, their layouts, and those as plain numbers.
-_Known = tuple[Any, list[Tensor], list[Layout | None], tuple[tuple[int, int, int, int] | None, ...]]
-_known: weakref.WeakKeyDictionary[Attachment, dict[int, _Known]] = weakref.WeakKeyDictionary()
 
 
 def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[Tensor]) -> None:
@@ -49,20 +43,9 @@ def announce(attachment: Attachment | None, coupled: bool, parameters: Sequence[
     if attachment is None:
         _stepping.value = None
         return
-    known = _known.setdefault(attachment, {})
-    at = id(parameters[0]) if parameters else 0
-    found = known.get(at)
-    if (
-        found is None
-        or found[0] is not attachment.plan
-        or len(found[1]) != len(parameters)
-        or not all(map(operator.is_, found[1], parameters))
-    ):
-        layouts = attachment.layouts(parameters)
-        shapes = tuple(None if layout is None else layout.shape for layout in layouts)
-        found = known[at] = (attachment.plan, list(parameters), layouts, shapes)
-    _stepping.layouts = found[2]
-    _stepping.value = (found[3], attachment.options.at, coupled, attachment.options.kernel)
+    sharded.refuse_compiling(parameters)
+    _stepping.layouts, shapes = planned(attachment, parameters)
+    _stepping.value = (shapes, attachment.options.at, coupled, attachment.options.kernel)
 
 
 def announced() -> Announced | None:
@@ -98,6 +81,11 @@ def centralizing(functional: Functional) -> Functional:
             kernel=kernel,
         ):
             return None
+        if at == "update" and kernel in ("native", "triton"):
+            raise TypeError(
+                f"kernel={kernel!r} cannot project the update of this step: its tensors or options (foreach, "
+                "fused=False, amsgrad, capturable, …) need torch's own form. Use kernel='auto'"
+            )
         if at == "gradient":
             strength = handed_decay(options) if coupled else 0.0
             with_gc = sharded.centralized(grads, layouts, params, decay=strength, kernel=kernel)
@@ -172,13 +160,42 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
         return made
 
     switched_off = rebuild("off")
+    quick = inside.__name__ in _quick.LISTS
 
     @functools.wraps(switched_off)
     def step(self: Any, closure: Any = None) -> Any:
-        return (self._gradcent_body or switched_off)(self, closure)
+        body = self._gradcent_body or switched_off
+        mine = self._gradcent
+        if torch.compiler.is_compiling():
+            return body(self, closure)
+        if mine is None or not quick or torch.is_grad_enabled():
+            return _marked(self, body, closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        groups = self.param_groups
+        left = _quick.step(self, inside.__name__, mine)
+        if left:
+            self.param_groups = left
+            try:
+                _marked(self, body, None)
+            finally:
+                self.param_groups = groups
+        return loss
 
     step.rebuild = rebuild  # type: ignore[attr-defined]
+    step.whole = steps.known(inside.__name__)  # type: ignore[attr-defined]
     return _use_grad_for_differentiable(step) if _may_differentiate(torch_class) else torch.no_grad()(step)
+
+
+def _marked(optimizer: Any, body: Any, closure: Any) -> Any:
+    """Step, and say so to `_init_group`: a step of torch, bound before attaching, does not come by here."""
+    optimizer._gradcent_inside = True
+    try:
+        return body(optimizer, closure)
+    finally:
+        optimizer._gradcent_inside = False
 
 
 def _may_differentiate(torch_class: type) -> bool:

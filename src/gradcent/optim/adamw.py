@@ -9,4 +9,7 @@ from ._seam import centralized_step
 class AdamW(Seamed, torch.optim.AdamW):
     """torch.optim.AdamW whose both moments see Φ(g)."""
 
-    step = centralized_step(torch.optim.AdamW, "adam")
+    # until torch 2.6 a class and a functional form of its own
+    step = centralized_step(
+        torch.optim.AdamW, "adam" if issubclass(torch.optim.AdamW, torch.optim.Adam) else "adamw"
+    )

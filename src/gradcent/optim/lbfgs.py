@@ -18,6 +18,13 @@ class LBFGS(Hooked, torch.optim.LBFGS):
     def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
         return {"gradients": False, "updates": options.at == "update"}
 
+    @classmethod
+    def _gradcent_refuse(cls, options: Options) -> None:
+        if options.kernel not in ("auto", "reference"):
+            raise ValueError(
+                f"kernel={options.kernel!r} is not used by LBFGS, which gathers gradients one by one. Use kernel='auto'"
+            )
+
     def _gather_flat_grad(self) -> Tensor:
         attachment = self._gradcent
         if attachment is None or attachment.options.at == "update":

@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--optimizers", nargs="+", metavar="NAME", help="optimizers to measure (default: all)"
     )
-    parser.add_argument("--rounds", type=int, default=15, help="most rounds per measurement (default: 15)")
+    parser.add_argument("--rounds", type=int, default=40, help="most rounds per measurement (default: 40)")
     parser.add_argument(
         "--largest", type=int, default=1 << 28, help="parameters of the largest model (default: 2^28)"
     )

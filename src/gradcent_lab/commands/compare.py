@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the comparison."""
-    from gradcent_lab.loading import need
+    from gradcent_lab.loading import broken, need
 
     for package in ("accelerate", "matplotlib", "rich", "scipy"):
         need(package, "'gradcent[lab]'")
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
         except (UserError, OSError):
             raise
         except Exception as error:
-            raise compare.broken(args.function, error, args.out) from error
+            raise broken(args.function, error, args.out) from error
     if display.reused:
         console.print(
             f"  {display.reused} of {2 * args.seeds} runs were there already (--fresh redoes them)\n"

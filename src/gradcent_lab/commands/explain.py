@@ -11,7 +11,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument(
         "model",
-        help="torchvision:resnet50, timm:vit_tiny_patch16_224, or module:function returning an nn.Module",
+        help="torchvision:resnet50, timm:vit_tiny_patch16_224, or module:function (file.py:function) that returns one",
     )
     parser.add_argument(
         "--layers", choices=("all", "conv", "linear"), default="all", help="which layers (default: all)"
@@ -27,10 +27,11 @@ def run(args: argparse.Namespace) -> int:
     import gradcent
 
     from ..errors import UserError
+    from ..loading import described
 
     model = load_model(args.model)
     if not isinstance(model, nn.Module):
-        raise UserError(f"{args.model} returned {type(model).__name__}, not an nn.Module")
+        raise UserError(f"{args.model} returned {described(model)}, not an nn.Module")
     plan = gradcent.explain(model, layers=args.layers)
     if args.json:
         print(json.dumps({"totals": plan.totals(), "parameters": plan.rows()}, indent=1))
@@ -42,10 +43,10 @@ def run(args: argparse.Namespace) -> int:
 def load_model(spec: str) -> Any:
     """Build the model a `source:name` specification names, without downloading weights."""
     from ..errors import UserError
-    from ..loading import load_object, need
+    from ..loading import call, find, need
 
-    source, _, name = spec.partition(":")
-    if not name:
+    source, _, name = spec.rpartition(":")
+    if not source or not name:
         raise UserError(f"{spec!r} names no model; write torchvision:NAME, timm:NAME or module:function")
     if source == "torchvision":
         models = need("torchvision.models", "torchvision")
@@ -57,11 +58,10 @@ def load_model(spec: str) -> Any:
         if not timm.is_model(name):
             raise UserError(f"timm has no model {name!r}{_close(name, timm.list_models())}")
         return timm.create_model(name, pretrained=False)
-    build = load_object(spec)
-    try:
-        return build()
-    except Exception as error:
-        raise UserError(f"calling {spec} failed: {type(error).__name__}: {error}") from error
+    from torch import nn
+
+    found = find(spec)
+    return found if isinstance(found, nn.Module) else call(spec, found)
 
 
 def _close(name: str, names: list[str]) -> str:

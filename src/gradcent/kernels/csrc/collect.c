@@ -16,7 +16,8 @@ static PyObject *state_of(PyObject *states, PyObject *parameter, Py_ssize_t *pos
     return PyDict_GetItemWithError(states, parameter);
 }
 
-static int gather(PyObject *parameters, PyObject *states, PyObject *keys, int required, PyObject **lists) {
+static int gather(PyObject *parameters, PyObject *states, PyObject *keys, int required, int thorough,
+                  PyObject **lists) {
     Py_ssize_t position = 0, wanted = PyTuple_Size(keys);
     PyObject *name = PyUnicode_InternFromString("grad");
     int complete = name ? 1 : -1;
@@ -26,7 +27,7 @@ static int gather(PyObject *parameters, PyObject *states, PyObject *keys, int re
         if (!gradient) {
             complete = -1;
         } else if (gradient != Py_None) {
-            if (!gradcent_is_plain(gradient) || !gradcent_is_plain(parameter)) complete = 0;
+            if (thorough && (!gradcent_is_plain(gradient) || !gradcent_is_plain(parameter))) complete = 0;
             if (complete == 1 && (PyList_Append(lists[0], parameter) || PyList_Append(lists[1], gradient))) complete = -1;
             if (complete == 1 && wanted && !(state = state_of(states, parameter, &position)))
                 complete = PyErr_Occurred() ? -1 : required ? 0 : 1;
@@ -44,14 +45,15 @@ static int gather(PyObject *parameters, PyObject *states, PyObject *keys, int re
     return complete;
 }
 
-/* collect(parameters, states, keys, required, outputs) -> bool. False leaves the outputs as they were:
- * a state is missing, or a gradient is not an ordinary tensor, and torch's own way has to be taken. */
+/* collect(parameters, states, keys, required, thorough, outputs) -> bool. False leaves the outputs as they
+ * were: a required state is missing, or (looked for if thorough) a gradient is not an ordinary tensor, and
+ * torch's own way has to be taken. */
 PyObject *gradcent_collect(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *parameters, *states, *keys, *outputs, *lists[8] = {NULL};
-    int required;
-    if (!PyArg_ParseTuple(args, "O!O!O!pO!", &PyList_Type, &parameters, &PyDict_Type, &states, &PyTuple_Type, &keys,
-                          &required, &PyTuple_Type, &outputs))
+    int required, thorough;
+    if (!PyArg_ParseTuple(args, "O!O!O!ppO!", &PyList_Type, &parameters, &PyDict_Type, &states, &PyTuple_Type, &keys,
+                          &required, &thorough, &PyTuple_Type, &outputs))
         return NULL;
     Py_ssize_t count = PyTuple_Size(outputs);
     if (count != PyTuple_Size(keys) + 2 || count > 8) {
@@ -61,7 +63,7 @@ PyObject *gradcent_collect(PyObject *self, PyObject *args) {
     int complete = 1;
     for (Py_ssize_t k = 0; k < count; k++)
         if (!(lists[k] = PyList_New(0))) complete = -1;
-    if (complete == 1) complete = gather(parameters, states, keys, required, lists);
+    if (complete == 1) complete = gather(parameters, states, keys, required, thorough, lists);
     for (Py_ssize_t k = 0; k < count; k++) {
         PyObject *to = PyTuple_GetItem(outputs, k);
         if (complete == 1 && PyList_SetSlice(to, PyList_Size(to), PyList_Size(to), lists[k])) complete = -1;

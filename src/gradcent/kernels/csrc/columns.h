@@ -64,18 +64,21 @@ static void NAME(column_sums)(const job_t *job, const task_t *task, const tensor
 }
 
 static void NAME(column_means)(const job_t *job, const task_t *task, const tensor_t *t, const NAME(numbers) *k) {
-    const int64_t row = t->vectors * t->inner;
+    const int64_t row = t->vectors * t->inner, b = task->begin / t->vectors, start = task->begin % t->vectors * t->inner;
+    const int64_t n = (task->end - task->begin) * t->inner;
+    double *sums = job->partial + b * (COLUMN_CHUNKS + 2) * row + start;
+    R *mean_high = (R *)(sums - start + COLUMN_CHUNKS * row) + start;
+    R *mean_low = (R *)(sums - start + (COLUMN_CHUNKS + 1) * row) + start;
+    for (int c = 1; c < COLUMN_CHUNKS; c++) /* into the first, in the order of memory */
+        for (int64_t j = 0; j < n; j++) sums[j] += sums[c * row + j];
     for (int64_t vector = task->begin; vector < task->end; vector++) {
-        const int64_t b = vector / t->vectors, first = vector % t->vectors * t->inner;
-        double *sums = job->partial + b * (COLUMN_CHUNKS + 2) * row, total = 0;
-        for (int c = 0; c < COLUMN_CHUNKS; c++)
-            for (int64_t i = 0; i < t->inner; i++) total += sums[c * row + first + i];
-        double mean = total / (double)(t->outer * t->inner);
+        const int64_t first = (vector - task->begin) * t->inner;
+        double total = 0;
+        for (int64_t i = 0; i < t->inner; i++) total += sums[first + i];
         R high[SHORT + 8], low[SHORT + 8];
-        NAME(split)(mean, NAME(shift_of)(job, t, vector), high, low);
+        NAME(split)(total / (double)(t->outer * t->inner), NAME(shift_of)(job, t, vector), high, low);
         if (!isfinite((double)high[0])) /* overflow, perhaps: once more, carefully */
-            NAME(panel_means)(job, t, k, b * t->outer * row + first, 1, TINY, high, low);
-        R *mean_high = (R *)(sums + COLUMN_CHUNKS * row), *mean_low = (R *)(sums + (COLUMN_CHUNKS + 1) * row);
+            NAME(panel_means)(job, t, k, b * t->outer * row + start + first, 1, TINY, high, low);
         for (int64_t i = 0; i < t->inner; i++) mean_high[first + i] = high[0], mean_low[first + i] = low[0];
     }
 }

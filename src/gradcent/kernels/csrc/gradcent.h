@@ -64,6 +64,7 @@ typedef struct {
     int32_t tensor;
     int32_t kind;
     int64_t begin, end; /* for pieces: begin is the vector, end the piece */
+    int64_t before;     /* elements in the tasks before this one */
 } task_t;
 
 typedef struct {
@@ -94,7 +95,8 @@ int gradcent_execute(job_t *job, int threads);
 const engine_t *gradcent_engine(void);
 int gradcent_choose_engine(const char *name); /* 0, or -1 when this machine cannot run it */
 void gradcent_use_openmp(void *gomp_parallel, void *kmpc_fork_call, void *kmpc_push_num_threads,
-                         void *kmpc_global_thread_num);
+                         void *kmpc_global_thread_num, void *omp_get_thread_num);
 void gradcent_parallel(void (*body)(void *), void *data, int threads);
+int gradcent_thread_number(void); /* of the caller, in its parallel region */
 
 #endif

@@ -164,14 +164,14 @@ static PyObject *adagrad(PyObject *self, PyObject *args) {
 
 static PyObject *setup(PyObject *self, PyObject *args) {
     (void)self;
-    PyObject *types, *exchange, *describe, *zeros_like, *is_neg;
-    unsigned long long entry[4];
-    if (!PyArg_ParseTuple(args, "O!OOOOKKKK", &PyTuple_Type, &types, &exchange, &describe, &zeros_like, &is_neg, &entry[0],
-                          &entry[1], &entry[2], &entry[3]))
+    PyObject *types, *exchange, *describe, *zeros_like;
+    unsigned long long entry[5];
+    if (!PyArg_ParseTuple(args, "O!OOOKKKKK", &PyTuple_Type, &types, &exchange, &describe, &zeros_like, &entry[0],
+                          &entry[1], &entry[2], &entry[3], &entry[4]))
         return NULL;
-    if (gradcent_operands_setup(types, exchange, describe, zeros_like, is_neg)) return NULL;
+    if (gradcent_operands_setup(types, exchange, describe, zeros_like)) return NULL;
     gradcent_use_openmp((void *)(uintptr_t)entry[0], (void *)(uintptr_t)entry[1], (void *)(uintptr_t)entry[2],
-                        (void *)(uintptr_t)entry[3]);
+                        (void *)(uintptr_t)entry[3], (void *)(uintptr_t)entry[4]);
     Py_RETURN_NONE;
 }
 
@@ -193,7 +193,7 @@ static PyMethodDef methods[] = {
     {"adam", adam, METH_VARARGS, "One step of Adam or AdamW for a whole list -> indices left out"},
     {"adagrad", adagrad, METH_VARARGS, "One step of Adagrad for a whole list -> indices left out"},
     {"collect", gradcent_collect, METH_VARARGS,
-     "collect(parameters, states, keys, required, outputs) -> whether everything was there"},
+     "collect(parameters, states, keys, required, thorough, outputs) -> whether everything was there"},
     {"setup", setup, METH_VARARGS, "Hand over what belongs to torch: types, DLPack's table, OpenMP's entry points"},
     {"instruction_set", instruction_set, METH_VARARGS, "Name the instruction set in use, or choose one"},
     {NULL, NULL, 0, NULL},

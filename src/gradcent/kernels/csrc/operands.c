@@ -28,11 +28,10 @@ enum { DL_CPU = 1, DL_FLOAT = 2, DL_BFLOAT = 4 };
 #define MAX_DIMS 64
 
 PyObject *gradcent_unsupported;
-static PyObject *tensor_types, *describe, *zeros_like, *is_neg, *names[4];
+static PyObject *tensor_types, *describe, *zeros_like, *names[4];
 static export_t export;
 
-int gradcent_operands_setup(PyObject *types, PyObject *exchange, PyObject *describe_in_python, PyObject *make,
-                            PyObject *negated) {
+int gradcent_operands_setup(PyObject *types, PyObject *exchange, PyObject *describe_in_python, PyObject *make) {
     static const char *const layout_names[4] = {"batch", "outer", "vectors", "inner"};
     for (int k = 0; k < 4; k++)
         if (!names[k] && !(names[k] = PyUnicode_InternFromString(layout_names[k]))) return -1;
@@ -45,7 +44,6 @@ int gradcent_operands_setup(PyObject *types, PyObject *exchange, PyObject *descr
     Py_INCREF(types), tensor_types = types;
     Py_INCREF(describe_in_python), describe = describe_in_python;
     Py_INCREF(make), zeros_like = make;
-    Py_INCREF(negated), is_neg = negated;
     return 0;
 }
 
@@ -159,13 +157,6 @@ static int read_one(tensor_t *t, operands_t *operands, Py_ssize_t index, const i
         if (tensor == Py_None && k == PARAM) continue;              /* centralize without a weight */
         if (look(tensor, &seen[k])) return -1;
         if (seen[k].dtype < 0) return refuse(index, "not a dense CPU tensor of float32, float64, bfloat16 or float16");
-        if (k == GRAD && export && seen[k].shape != seen[k].own) {
-            /* DLPack does not say that a gradient is the negated view of its memory, as torch.imag(z.conj()) is. */
-            PyObject *negated = PyObject_CallFunctionObjArgs(is_neg, tensor, NULL);
-            if (!negated) return -1;
-            Py_DECREF(negated);
-            if (negated == Py_True) return refuse(index, "its gradient is a negated view; resolve_neg() it");
-        }
         t->data[k] = seen[k].data;
         all_contiguous &= contiguous(&seen[k]);
         if (guide < 0) {

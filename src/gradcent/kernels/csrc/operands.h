@@ -17,8 +17,7 @@ typedef struct {
 
 extern PyObject *gradcent_unsupported; /* the exception for what these kernels cannot take */
 
-int gradcent_operands_setup(PyObject *tensor_types, PyObject *exchange, PyObject *describe, PyObject *zeros_like,
-                            PyObject *is_neg);
+int gradcent_operands_setup(PyObject *tensor_types, PyObject *exchange, PyObject *describe, PyObject *zeros_like);
 
 /* Fill job->tensors (one entry per list item; entries to be left out have numel 0 and their index is
  * appended to `left_out`). Returns 0, or -1 with a Python exception set and nothing touched. */

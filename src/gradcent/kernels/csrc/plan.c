@@ -4,7 +4,7 @@
 
 #include "gradcent.h"
 
-#define TASK_ELEMENTS 32768 /* about what one task works on: 128 KiB of float32 gradient */
+#define TASK_ELEMENTS 131072 /* about what one task works on: 512 KiB of float32 gradient */
 #define PANEL_ELEMENTS 49152 /* a panel of columns is read twice: so much of the gradient stays in cache */
 #define PANEL_LEAST 32       /* but two cache lines are the least worth fetching from each row */
 #define MAX_PARTS 64
@@ -68,11 +68,11 @@ int gradcent_arrange(tensor_t *tensor, int ndim, const int64_t *shape, const int
 
 typedef struct {
     task_t *items;
-    int64_t count, room;
+    int64_t count, room, elements;
     int failed;
 } tasks_t;
 
-static void add(tasks_t *tasks, int64_t tensor, int kind, int64_t begin, int64_t end) {
+static void add(tasks_t *tasks, int64_t tensor, int kind, int64_t begin, int64_t end, int64_t elements) {
     if (tasks->count == tasks->room) {
         int64_t room = tasks->room ? 2 * tasks->room : 256;
         task_t *items = realloc(tasks->items, (size_t)room * sizeof *items);
@@ -83,12 +83,16 @@ static void add(tasks_t *tasks, int64_t tensor, int kind, int64_t begin, int64_t
         tasks->items = items;
         tasks->room = room;
     }
-    tasks->items[tasks->count++] = (task_t){(int32_t)tensor, kind, begin, end};
+    tasks->items[tasks->count++] = (task_t){(int32_t)tensor, kind, begin, end, tasks->elements};
+    tasks->elements += elements;
 }
 
-static void add_range(tasks_t *tasks, int64_t tensor, int kind, int64_t count, int64_t step) {
-    for (int64_t begin = 0; begin < count; begin += step)
-        add(tasks, tensor, kind, begin, begin + step < count ? begin + step : count);
+/* `count` items of `elements` each, `step` of them to a task. */
+static void add_range(tasks_t *tasks, int64_t tensor, int kind, int64_t count, int64_t step, int64_t elements) {
+    for (int64_t begin = 0; begin < count; begin += step) {
+        int64_t end = begin + step < count ? begin + step : count;
+        add(tasks, tensor, kind, begin, end, (end - begin) * elements);
+    }
 }
 
 static int is_split(const tensor_t *t) { return t->centred && t->outer * t->inner > SPLIT && t->inner >= PIECE; }
@@ -108,9 +112,12 @@ static int64_t panel(const tensor_t *t) {
 
 static void list_columns(const job_t *job, int stage, int64_t k, tasks_t *tasks) {
     const tensor_t *t = &job->tensors[k];
-    if (stage == COLUMN_MEAN) add_range(tasks, k, stage, t->batch * t->vectors, 512);
+    const int64_t step = 512 / t->inner;
+    for (int64_t b = 0; stage == COLUMN_MEAN && b < t->batch; b++) /* a task keeps to one batch */
+        for (int64_t v = 0; v < t->vectors; v += step)
+            add(tasks, k, stage, b * t->vectors + v, b * t->vectors + (v + step < t->vectors ? v + step : t->vectors), step);
     for (int64_t b = 0; stage != COLUMN_MEAN && b < t->batch; b++)
-        for (int64_t chunk = 0; chunk < COLUMN_CHUNKS; chunk++) add(tasks, k, stage, b, chunk);
+        for (int64_t chunk = 0; chunk < COLUMN_CHUNKS; chunk++) add(tasks, k, stage, b, chunk, 1);
 }
 
 static void list(const job_t *job, int stage, tasks_t *tasks) {
@@ -119,35 +126,61 @@ static void list(const job_t *job, int stage, tasks_t *tasks) {
         int split = is_split(t);
         if (t->numel == 0 || (in_columns(t) && stage != UNSCALE)) continue;
         if (stage == UNSCALE) {
-            add_range(tasks, k, UNSCALE, t->numel, TASK_ELEMENTS);
+            add_range(tasks, k, UNSCALE, t->numel, TASK_ELEMENTS, 1);
         } else if (stage == PIECE_SUM || stage == PIECE_MEAN || (stage == PIECE_STEP && split)) {
             for (int64_t v = 0; split && v < t->batch * t->vectors; v++)
-                for (int64_t p = 0; p < (stage == PIECE_MEAN ? 1 : pieces(t)); p++) add(tasks, k, stage, v, p);
+                for (int64_t p = 0; p < (stage == PIECE_MEAN ? 1 : pieces(t)); p++) add(tasks, k, stage, v, p, PIECE);
         } else if (!t->centred) {
-            add_range(tasks, k, FLAT, t->numel, TASK_ELEMENTS);
+            add_range(tasks, k, FLAT, t->numel, TASK_ELEMENTS, 1);
         } else {
             int64_t step = TASK_ELEMENTS / (t->outer * t->inner);
             if (t->inner < SHORT && step < t->panel) step = t->panel;
-            add_range(tasks, k, VECTORS, t->batch * t->vectors, step > 0 ? step : 1);
+            add_range(tasks, k, VECTORS, t->batch * t->vectors, step > 0 ? step : 1, t->outer * t->inner);
         }
     }
 }
 
 /* ---- running it */
 
+/* Each thread has a range of tasks of its own, the same one in every call with the same tensors: what it
+ * wrote in the last step, or read in the last stage, may still be in its caches, and cores of one machine
+ * need not share any. Who is done early takes tasks from the others. */
+typedef struct {
+    _Alignas(64) int64_t taken;
+    int64_t begin, end;
+} range_t;
+
+#define MAX_THREADS 256
+
 typedef struct {
     const engine_t *engine;
     const job_t *job;
     const task_t *tasks;
-    int64_t count, next;
+    int count, backwards;
+    range_t ranges[MAX_THREADS];
 } queue_t;
 
 static void work(void *data) {
     queue_t *queue = data;
-    for (;;) {
-        int64_t k = __atomic_fetch_add(&queue->next, 1, __ATOMIC_RELAXED);
-        if (k >= queue->count) return;
-        queue->engine->run(queue->job, &queue->tasks[k]);
+    const int own = gradcent_thread_number() % queue->count;
+    for (int other = 0; other < queue->count; other++) {
+        range_t *range = &queue->ranges[(own + other) % queue->count];
+        for (;;) {
+            const int64_t k = __atomic_fetch_add(&range->taken, 1, __ATOMIC_RELAXED);
+            if (k >= range->end - range->begin) break;
+            queue->engine->run(queue->job, &queue->tasks[queue->backwards ? range->end - 1 - k : range->begin + k]);
+        }
+    }
+}
+
+static void share_out(queue_t *queue, const tasks_t *tasks, int threads) {
+    int64_t at = 0;
+    queue->count = threads;
+    for (int part = 0; part < threads; part++) {
+        const double limit = (double)tasks->elements * (part + 1) / threads;
+        queue->ranges[part] = (range_t){.begin = at};
+        while (at < tasks->count && (part == threads - 1 || (double)tasks->items[at].before < limit)) at++;
+        queue->ranges[part].end = at;
     }
 }
 
@@ -159,8 +192,12 @@ static int run_stage(const job_t *job, int stage, int64_t tensor, int threads) {
     else
         list_columns(job, stage, tensor, &tasks);
     if (!tasks.failed && tasks.count) {
-        queue_t queue = {gradcent_engine(), job, tasks.items, tasks.count, 0};
-        gradcent_parallel(work, &queue, tasks.count < threads ? (int)tasks.count : threads);
+        queue_t queue = {.engine = gradcent_engine(), .job = job, .tasks = tasks.items};
+        queue.backwards = stage == COLUMN_STEP; /* what was summed last is in cache still */
+        if (threads > tasks.count) threads = (int)tasks.count;
+        if (threads > MAX_THREADS) threads = MAX_THREADS;
+        share_out(&queue, &tasks, threads);
+        gradcent_parallel(work, &queue, threads);
     }
     free(tasks.items);
     return tasks.failed ? -1 : 0;

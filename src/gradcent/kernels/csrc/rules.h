@@ -8,7 +8,7 @@
 /* The numbers of a rule for one tensor, in the type they are used in. */
 typedef struct {
     R sign, decay, rate, shrink;
-    R momentum, keep, of_x, of_m; /* m = momentum m + keep x;  d = rate (of_x x + of_m m) */
+    R momentum, keep, ahead; /* m = momentum m + keep x;  d = rate m, or rate (x + ahead m) */
     R blend, beta2, rest, unbias, eps;
 } NAME(numbers);
 
@@ -21,8 +21,7 @@ static NAME(numbers) NAME(numbers_of)(const rule_t *rule, const tensor_t *t) {
         /* A new buffer is zeros, and becomes x whatever the dampening is. */
         .momentum = t->first ? 0 : (R)rule->momentum,
         .keep = t->first ? 1 : (R)rule->keep,
-        .of_x = rule->nesterov ? 1 : 0,
-        .of_m = rule->nesterov ? (R)rule->momentum : 1,
+        .ahead = (R)rule->momentum,
         .blend = (R)(1 - rule->beta1),
         .beta2 = (R)rule->beta2,
         .rest = (R)(1 - rule->beta2),
@@ -36,9 +35,10 @@ static NAME(numbers) NAME(numbers_of)(const rule_t *rule, const tensor_t *t) {
  * OBSERVE and SETTLE are the two halves of centralizing the update: the first finds the change of the
  * weight and touches nothing; the second finds it again, from the same numbers, and applies P to it. */
 enum { NAME(STEP), NAME(OBSERVE), NAME(SETTLE) };
-enum { NAME(PLAIN), NAME(MOMENTUM), NAME(ADAM_RULE), NAME(ADAGRAD_RULE) };
+enum { NAME(NO_DECAY), NAME(COUPLED), NAME(DECOUPLED) };
+enum { NAME(PLAIN), NAME(MOMENTUM), NAME(NESTEROV), NAME(ADAM_RULE), NAME(ADAGRAD_RULE), NAME(CENTRE) };
 
-ALWAYS void NAME(loop)(const int mode, const int kind, const int coupled, const int broad, int64_t n,
+ALWAYS void NAME(loop)(const int mode, const int kind, const int decay, const int broad, int64_t n,
                        const NAME(numbers) k, R *restrict w, const R *restrict g, R *restrict m, R *restrict v,
                        const R *restrict high, const R *restrict low, R *restrict out) {
     /* The mean comes in two parts, so that subtracting it costs one rounding and not two; it is one for
@@ -47,14 +47,14 @@ ALWAYS void NAME(loop)(const int mode, const int kind, const int coupled, const 
     for (int64_t i = 0; i < n; i++) {
         const R a = broad ? high0 : high[i], b = broad ? low0 : low[i], old = w[i];
         R d, x = k.sign * g[i];
-        if (coupled) x = x + k.decay * old;
+        if (decay == NAME(COUPLED)) x = x + k.decay * old;
         if (mode == NAME(STEP)) x = (x - a) - b;
         if (kind == NAME(PLAIN)) {
             d = k.rate * x;
-        } else if (kind == NAME(MOMENTUM)) {
+        } else if (kind == NAME(MOMENTUM) || kind == NAME(NESTEROV)) {
             const R first = k.momentum * m[i] + k.keep * x;
             if (mode != NAME(OBSERVE)) m[i] = first;
-            d = k.rate * (k.of_x * x + k.of_m * first);
+            d = k.rate * (kind == NAME(NESTEROV) ? x + k.ahead * first : first);
         } else if (kind == NAME(ADAM_RULE)) {
             const R first = m[i] + k.blend * (x - m[i]), second = k.beta2 * v[i] + k.rest * x * x;
             if (mode != NAME(OBSERVE)) m[i] = first, v[i] = second;
@@ -64,7 +64,7 @@ ALWAYS void NAME(loop)(const int mode, const int kind, const int coupled, const 
             if (mode != NAME(OBSERVE)) m[i] = sum;
             d = k.rate * x / (ROOT(sum) + k.eps);
         }
-        d = d - k.shrink * old;
+        if (decay == NAME(DECOUPLED)) d = d - k.shrink * old;
         if (mode == NAME(SETTLE)) d = (d - a) - b;
         if (mode == NAME(OBSERVE))
             out[i] = d;
@@ -79,29 +79,40 @@ typedef struct {
     int broad;
 } NAME(run_t);
 
-#define LOOP(mode, kind, coupled, broad) \
-    NAME(loop)(mode, kind, coupled, broad, n, *k, r->w, r->g, r->m, r->v, r->high, r->low, r->out)
-#define EITHER(mode, kind)                    \
-    do {                                      \
-        if (rule->coupled && r->broad)        \
-            LOOP(mode, kind, 1, 1);           \
-        else if (rule->coupled)               \
-            LOOP(mode, kind, 1, 0);           \
-        else if (r->broad)                    \
-            LOOP(mode, kind, 0, 1);           \
-        else                                  \
-            LOOP(mode, kind, 0, 0);           \
+/* The constants that a rule stands for, as the last arguments of a macro. */
+#define EACH_DECAY(macro, ...)                                                   \
+    do {                                                                         \
+        if (rule->coupled)                                                       \
+            macro(__VA_ARGS__, NAME(COUPLED));                                   \
+        else if (rule->shrink != 0)                                              \
+            macro(__VA_ARGS__, NAME(DECOUPLED));                                 \
+        else                                                                     \
+            macro(__VA_ARGS__, NAME(NO_DECAY));                                  \
     } while (0)
-#define ALL_RULES(name, mode)                                                                          \
+#define EACH_KIND(macro, state, ...)                                             \
+    do {                                                                         \
+        if (rule->op == ADAM)                                                    \
+            EACH_DECAY(macro, __VA_ARGS__, NAME(ADAM_RULE));                     \
+        else if (rule->op == ADAGRAD)                                            \
+            EACH_DECAY(macro, __VA_ARGS__, NAME(ADAGRAD_RULE));                  \
+        else if ((state) && rule->nesterov)                                      \
+            EACH_DECAY(macro, __VA_ARGS__, NAME(NESTEROV));                      \
+        else if (state)                                                          \
+            EACH_DECAY(macro, __VA_ARGS__, NAME(MOMENTUM));                      \
+        else                                                                     \
+            EACH_DECAY(macro, __VA_ARGS__, NAME(PLAIN));                         \
+    } while (0)
+
+#define LOOP(mode, kind, decay)                                                                          \
+    do {                                                                                                 \
+        if (r->broad)                                                                                    \
+            NAME(loop)(mode, kind, decay, 1, n, *k, r->w, r->g, r->m, r->v, r->high, r->low, r->out);    \
+        else                                                                                             \
+            NAME(loop)(mode, kind, decay, 0, n, *k, r->w, r->g, r->m, r->v, r->high, r->low, r->out);    \
+    } while (0)
+#define ALL_RULES(name, mode)                                                                            \
     static void NAME(name)(const rule_t *rule, const NAME(numbers) *k, int64_t n, const NAME(run_t) *r) { \
-        if (rule->op == ADAM)                                                                          \
-            EITHER(mode, NAME(ADAM_RULE));                                                             \
-        else if (rule->op == ADAGRAD)                                                                  \
-            EITHER(mode, NAME(ADAGRAD_RULE));                                                          \
-        else if (r->m)                                                                                 \
-            EITHER(mode, NAME(MOMENTUM));                                                              \
-        else                                                                                           \
-            EITHER(mode, NAME(PLAIN));                                                                 \
+        EACH_KIND(LOOP, r->m, mode);                                                                     \
     }
 
 ALL_RULES(step, NAME(STEP))
@@ -109,11 +120,10 @@ ALL_RULES(observe, NAME(OBSERVE))
 ALL_RULES(settle, NAME(SETTLE))
 
 #undef LOOP
-#undef EITHER
 #undef ALL_RULES
 
 /* t - mean alone. The decay belongs to the mean only: whoever asked adds it himself. */
-static void NAME(centre)(int64_t n, R *restrict to, const R *restrict high, const R *restrict low, int broad) {
+ALWAYS void NAME(centre)(int64_t n, R *restrict to, const R *restrict high, const R *restrict low, const int broad) {
     const R a = high[0], b = low[0];
     if (broad)
         for (int64_t i = 0; i < n; i++) to[i] = (to[i] - a) - b;
@@ -121,8 +131,8 @@ static void NAME(centre)(int64_t n, R *restrict to, const R *restrict high, cons
         for (int64_t i = 0; i < n; i++) to[i] = (to[i] - high[i]) - low[i];
 }
 
-static void NAME(centre_from)(int64_t n, R *restrict to, const R *restrict from, const R *restrict high,
-                              const R *restrict low, int broad) {
+ALWAYS void NAME(centre_from)(int64_t n, R *restrict to, const R *restrict from, const R *restrict high,
+                              const R *restrict low, const int broad) {
     const R a = high[0], b = low[0];
     if (broad)
         for (int64_t i = 0; i < n; i++) to[i] = (from[i] - a) - b;

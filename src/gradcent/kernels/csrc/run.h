@@ -13,6 +13,8 @@ static void NAME(run)(const job_t *job, const task_t *task) {
         NAME(column_step)(job, task, t, &k);
     } else if (task->kind != VECTORS) {
         NAME(run_piece)(job, task, t, &k);
+    } else if (t->inner >= SHORT && t->outer == 1 && IN_PLACE && !job->rule.update) {
+        NAME(rows)(job, t, &k, task->begin, task->end);
     } else if (t->inner >= SHORT) {
         for (int64_t vector = task->begin; vector < task->end; vector++) {
             R high, low;
@@ -34,3 +36,6 @@ static void NAME(run)(const job_t *job, const task_t *task) {
 #undef CAREFUL
 #undef TINY
 #undef IN_PLACE
+#undef EACH_DECAY
+#undef EACH_KIND
+#undef STRETCH

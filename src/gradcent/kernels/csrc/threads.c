@@ -50,11 +50,13 @@ typedef void (*micro_t)(int32_t *, int32_t *, ...);
 typedef void (*kmpc_fork_call_t)(void *, int32_t, micro_t, ...);
 typedef void (*kmpc_push_num_threads_t)(void *, int32_t, int32_t);
 typedef int32_t (*kmpc_global_thread_num_t)(void *);
+typedef int (*omp_get_thread_num_t)(void);
 
 static gomp_parallel_t gomp_parallel;
 static kmpc_fork_call_t kmpc_fork_call;
 static kmpc_push_num_threads_t kmpc_push_num_threads;
 static kmpc_global_thread_num_t kmpc_global_thread_num;
+static omp_get_thread_num_t omp_get_thread_num;
 
 /* LLVM's and Intel's runtimes want to know where in the source a parallel region is. */
 static struct {
@@ -65,11 +67,13 @@ static struct {
 /* A function pointer and an object pointer need not be alike in C, but dlsym and OpenMP take them so. */
 #define AS_FUNCTION(type, pointer) ((union { void *object; type function; }){.object = (pointer)}.function)
 
-void gradcent_use_openmp(void *gomp, void *fork_call, void *push_num_threads, void *global_thread_num) {
+void gradcent_use_openmp(void *gomp, void *fork_call, void *push_num_threads, void *global_thread_num,
+                         void *thread_num) {
     gomp_parallel = AS_FUNCTION(gomp_parallel_t, gomp);
     kmpc_fork_call = AS_FUNCTION(kmpc_fork_call_t, fork_call);
     kmpc_push_num_threads = AS_FUNCTION(kmpc_push_num_threads_t, push_num_threads);
     kmpc_global_thread_num = AS_FUNCTION(kmpc_global_thread_num_t, global_thread_num);
+    omp_get_thread_num = AS_FUNCTION(omp_get_thread_num_t, thread_num);
 }
 
 typedef struct {
@@ -97,3 +101,5 @@ void gradcent_parallel(void (*body)(void *), void *data, int threads) {
         body(data);
     }
 }
+
+int gradcent_thread_number(void) { return omp_get_thread_num ? omp_get_thread_num() : 0; }

@@ -100,14 +100,10 @@ static double NAME(shift_of)(const job_t *job, const tensor_t *t, int64_t vector
     return (double)(job->rule.projected ? x + (R)job->rule.decay * ((const R *)t->data[PARAM])[at] : x);
 }
 
-static void NAME(mean_of_long)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, const double *partial,
-                               R *high, R *low) {
-    const int64_t length = t->outer * t->inner, pieces = (length + PIECE - 1) / PIECE;
-    double total = 0, shift = NAME(shift_of)(job, t, vector);
-    for (int64_t q = 0; q < pieces; q++) {
-        int64_t end = (q + 1) * PIECE < length ? (q + 1) * PIECE : length;
-        total += partial ? partial[q] : NAME(sum_piece)(job, t, k, vector, q * PIECE, end, CAREFUL, shift, 1);
-    }
+/* The mean from the sum of a vector's elements, each less `shift`. */
+static void NAME(mean_from)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, double total,
+                            double shift, R *high, R *low) {
+    const int64_t length = t->outer * t->inner;
     double mean = total / (double)length;
     if (!isfinite(mean)) {
         /* The sum of values near the largest may overflow where the mean does not. */
@@ -117,9 +113,46 @@ static void NAME(mean_of_long)(const job_t *job, const tensor_t *t, const NAME(n
     NAME(split)(mean, shift, high, low);
 }
 
+static void NAME(mean_of_long)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, const double *partial,
+                               R *high, R *low) {
+    const int64_t length = t->outer * t->inner, pieces = (length + PIECE - 1) / PIECE;
+    double total = 0, shift = NAME(shift_of)(job, t, vector);
+    for (int64_t q = 0; q < pieces; q++) {
+        int64_t end = (q + 1) * PIECE < length ? (q + 1) * PIECE : length;
+        total += partial ? partial[q] : NAME(sum_piece)(job, t, k, vector, q * PIECE, end, CAREFUL, shift, 1);
+    }
+    NAME(mean_from)(job, t, k, vector, total, shift, high, low);
+}
+
 static void NAME(step_piece)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, int64_t begin, int64_t end,
                              R high, R low) {
     RUNS(begin, end) NAME(apply)(&job->rule, t, k, at, n, &high, &low, 1);
+}
+
+/* Rows one after the other, used where they lie: while a row takes its step the next one is summed, so
+ * that memory is asked for all operands all the time and not for some of them by turns. */
+static void NAME(rows)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t begin, int64_t end) {
+    const rule_t *rule = &job->rule;
+    const int64_t length = t->inner;
+    const R *w = rule->projected ? (const R *)t->data[PARAM] : NULL;
+    double shift = NAME(shift_of)(job, t, begin), total;
+    total = NAME(sum_run)(CAREFUL, length, (const R *)t->data[GRAD] + begin * length, w ? w + begin * length : NULL,
+                          (R)rule->sign, (R)rule->decay, shift, 1);
+    for (int64_t vector = begin; vector < end; vector++) {
+        const int64_t at = vector * length, next = at + length;
+        R high, low;
+        NAME(mean_from)(job, t, k, vector, total, shift, &high, &low);
+        if (vector + 1 == end) {
+            NAME(apply)(rule, t, k, at, length, &high, &low, 1);
+            return;
+        }
+        shift = NAME(shift_of)(job, t, vector + 1);
+        NAME(run_t) r = {.g = (R *)t->data[GRAD] + at, .high = &high, .low = &low, .broad = 1};
+        r.w = rule->op == CENTRALIZE ? (R *)t->data[STATE] + at : (R *)t->data[PARAM] + at;
+        if (rule->op != CENTRALIZE && t->data[STATE]) r.m = (R *)t->data[STATE] + at;
+        if (t->data[STATE2]) r.v = (R *)t->data[STATE2] + at;
+        total = NAME(march)(rule, k, length, &r, r.g + length, w ? w + next : NULL, shift);
+    }
 }
 
 /* ---- vectors in short runs: a panel of neighbours, whose elements lie side by side in memory */

@@ -1,0 +1,232 @@
+"""Keras 3 on the torch backend: GC in the optimizer that a model is compiled with.
+
+    model.compile(optimizer=keras.optimizers.AdamW(1e-3), loss=…)
+    gradcent.integrations.keras.attach(model.optimizer, model)
+
+Keras optimizers are not torch's. GC comes where they use the gradients: after accumulation and
+clipping. Their weight decay is always decoupled; an L2 regularizer of a layer is part of the loss,
+so its λw is inside the projection. On other backends this is refused.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from .. import kernels, rules
+from ..attachment import Options
+from ..layout import Layout
+from ..operator import restore_means_, vector_means
+from ..plan import Entry, Plan
+from . import logger, require
+
+if TYPE_CHECKING:
+    keras: Any
+else:
+    keras = require("keras")
+
+Overrides = Mapping[str, Layout | str | None]
+_STEP, _APPLY = "_backend_update_step", "_backend_apply_gradients"
+
+
+def explain(model: Any, *, layers: str = "all", overrides: Overrides | None = None) -> Plan:
+    """Plan a Keras model; names are the variables' paths, as in `overrides={"*/dense_2/kernel": None}`."""
+    return _plan(model, layers, overrides)[0]
+
+
+def attach(
+    optimizer: Any,
+    model: Any,
+    *,
+    layers: Literal["all", "conv", "linear"] = "all",
+    at: Literal["gradient", "update"] = "gradient",
+    overrides: Overrides | None = None,
+    kernel: str = "auto",
+) -> Any:
+    """Centralize in every step of a Keras optimizer, and return it. A model loaded from disk needs it anew."""
+    if keras.backend.backend() != "torch":
+        raise RuntimeError(
+            f"Keras runs on {keras.backend.backend()} here; this integration needs KERAS_BACKEND=torch "
+            "(see docs/integrations/keras.md for the other backends)"
+        )
+    Options(layers=layers, at=at, kernel=kernel)  # says what is wrong, if anything
+    while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
+        optimizer = optimizer.inner_optimizer
+    if not all(hasattr(optimizer, name) for name in (_STEP, _APPLY)):
+        raise TypeError(
+            f"expected an optimizer of Keras 3, got {type(optimizer).__name__}; compile the model first"
+        )
+    if _STEP in vars(optimizer):
+        raise ValueError("gradcent is attached to this optimizer already; gradcent.integrations.keras.detach")
+    plan, layouts = _plan(model, layers, overrides)
+    plan.require_something()
+    step = _Step(optimizer, layouts, at, kernel)
+    setattr(optimizer, _STEP, step)
+    setattr(optimizer, _APPLY, step.apply)
+    logger.info("gradcent at the %s: %s", at, plan.summary())
+    return optimizer
+
+
+def detach(optimizer: Any) -> Any:
+    """Turn GC off again."""
+    while hasattr(optimizer, "inner_optimizer"):
+        optimizer = optimizer.inner_optimizer
+    if _STEP not in vars(optimizer):
+        raise ValueError("gradcent is not attached to this optimizer")
+    delattr(optimizer, _STEP)
+    delattr(optimizer, _APPLY)
+    return optimizer
+
+
+class _Step:
+    """Stands in the place of an optimizer's method that updates the variables."""
+
+    def __init__(self, optimizer: Any, layouts: dict[int, Layout | None], at: str, kernel: str) -> None:
+        self.plain, self.plain_apply = getattr(optimizer, _STEP), getattr(optimizer, _APPLY)
+        self.layouts, self.at, self.kernel = layouts, at, kernel
+        self.before: dict[int, torch.Tensor] = {}
+
+    def layout(self, variable: Any) -> Layout | None:
+        if id(variable) not in self.layouts:
+            raise ValueError(
+                f"gradcent: {variable.path} is not a variable of the model that was given to attach; "
+                "detach and attach again with the model as it is now"
+            )
+        return self.layouts[id(variable)]
+
+    def apply(self, gradients: Any, variables: Any) -> Any:
+        """Before anything is decayed or updated: note the means that `at="update"` keeps."""
+        if self.at == "update":
+            planned = [(each, self.layout(each)) for each in variables]
+            with torch.no_grad():
+                self.before = {
+                    id(each): vector_means(each.value, layout)
+                    for each, layout in planned
+                    if layout is not None
+                }
+        return self.plain_apply(gradients, variables)
+
+    def __call__(self, gradients: Any, variables: Any, learning_rate: Any) -> Any:
+        layouts = [self.layout(each) for each in variables]
+        with torch.no_grad():
+            if self.at == "gradient":
+                values = [each.value for each in variables]
+                gradients = kernels.centralized(
+                    list(gradients), layouts, values, decay=0.0, kernel=self.kernel
+                )
+                return self.plain(gradients, variables, learning_rate)
+            result = self.plain(gradients, variables, learning_rate)
+            for variable, layout in zip(variables, layouts, strict=True):
+                if layout is not None:
+                    restore_means_(variable.value, layout, self.before[id(variable)])
+        return result
+
+
+def _plan(model: Any, layers: str, overrides: Overrides | None) -> tuple[Plan, dict[int, Layout | None]]:
+    if not model.built:
+        raise ValueError("the model has no variables yet: build it, or call it once, before attaching")
+    entries: list[tuple[torch.Tensor, Entry]] = []
+    layouts: dict[int, Layout | None] = {}
+    unused = set(overrides or {})
+    for layer, variable in _variables(model):
+        shape, kind = tuple(variable.shape), _kind(layer)
+        answer = _answer(layer, kind, variable.name, shape)
+        pattern = next((each for each in overrides or {} if fnmatch.fnmatchcase(variable.path, each)), None)
+        if pattern is not None:
+            unused.discard(pattern)
+            answer = _chosen((overrides or {})[pattern], shape, pattern)
+        elif isinstance(answer, Layout) and layers != "all" and ("Conv" in kind) != (layers == "conv"):
+            answer = f'not a {layers} layer, and layers="{layers}"'
+        if isinstance(answer, Layout) and answer.length == 1:
+            answer = "vectors of length 1: centralizing would freeze them for ever"
+        layout, reason = (answer, "") if isinstance(answer, Layout) else (None, answer)
+        frozen = not variable.trainable
+        entries.append((variable.value, Entry(variable.path, kind, shape, layout, reason, frozen)))
+        layouts[id(variable)] = layout
+    if unused:
+        names = ", ".join(entry.name for _, entry in entries[:3])
+        raise ValueError(f"override pattern {min(unused)!r} matches no variable; paths look like {names}")
+    return Plan(entries), layouts
+
+
+def _variables(model: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield every weight once, with the layer that owns it; counters and statistics have no gradient."""
+    owners: dict[int, Any] = {}
+    for layer in model._flatten_layers():
+        for variable in layer._trainable_variables:
+            owners.setdefault(id(variable), layer)
+    for variable in model.weights:
+        if id(variable) in owners:
+            yield owners[id(variable)], variable
+
+
+def _kind(layer: Any) -> str:
+    """Return the name of the nearest class that Keras brings; its base classes speak for Conv1D, 2D and 3D."""
+    names = [each.__name__ for each in type(layer).__mro__ if each.__module__.split(".")[0] == "keras"]
+    return next((each for each in names if each.startswith("Base")), names[0])
+
+
+def _answer(layer: Any, kind: str, name: str, shape: tuple[int, ...]) -> Layout | str:
+    if "bias" in name:
+        return "bias"
+    last_is_out = Layout(1, math.prod(shape[:-1]), shape[-1], 1) if shape else None
+    if (kind, name) in _LAST_IS_OUT and last_is_out is not None:
+        return last_is_out
+    if kind == "BaseConvTranspose" and name == "kernel":  # (k…, out, in)
+        return Layout(1, math.prod(shape[:-2]), shape[-2], shape[-1])
+    depthwise = (kind, name) in (("BaseDepthwiseConv", "kernel"), ("BaseSeparableConv", "depthwise_kernel"))
+    if depthwise:  # (k…, in, multiplier): each a filter of its own
+        return Layout(1, math.prod(shape[:-2]), shape[-2] * shape[-1], 1)
+    if kind == "EinsumDense" and name == "kernel":
+        return _einsum(layer.equation, shape)
+    if kind == "Embedding":
+        return "embedding"
+    if len(shape) < 2:
+        return "a single vector, not a list of weight vectors"
+    return f"own weight of {type(layer).__name__}, a kind of layer gradcent does not know"
+
+
+_LAST_IS_OUT = {
+    ("Dense", "kernel"),
+    ("BaseConv", "kernel"),
+    ("BaseSeparableConv", "pointwise_kernel"),
+    *(
+        (cell, name)
+        for cell in ("LSTMCell", "GRUCell", "SimpleRNNCell")
+        for name in ("kernel", "recurrent_kernel")
+    ),
+}
+
+
+def _einsum(equation: str, shape: tuple[int, ...]) -> Layout | str:
+    """Dims of the kernel that the product sums over are averaged, those that it brings to the output are kept."""
+    inputs, rest = equation.replace(" ", "").split(",")
+    kernel, output = rest.split("->")
+    roles = []
+    for letter in kernel:
+        summed, kept = letter in inputs and letter not in output, letter in output and letter not in inputs
+        roles.append("averaged" if summed else "vectors" if kept else "batch")
+    sizes, place = [1, 1, 1, 1], 0
+    order = ("batch", "averaged", "vectors", "averaged")
+    for role, size in zip(roles, shape, strict=True):
+        while place < 4 and order[place] != role:
+            place += 1
+        if place == 4:
+            return f"EinsumDense {equation}: its dims lie in no order a layout knows; choose by override"
+        sizes[place] *= size
+    return Layout(*sizes)
+
+
+def _chosen(value: Layout | str | None, shape: tuple[int, ...], pattern: str) -> Layout | str:
+    if value is None:
+        return f"left alone by override {pattern!r}"
+    try:
+        layout = rules.layout_named(value, shape) if isinstance(value, str) else value
+        layout.split(shape)
+    except ValueError as error:
+        raise ValueError(f"override {pattern!r} for a variable of shape {shape}: {error}") from None
+    return layout
