@@ -198,7 +198,9 @@ def run_tasks(
     found = [records[task.config.run_id] for task in tasks if task.config.run_id in records]
     check_pairs(found)
     if failures:
-        raise UserError(f"{len(failures)} of {len(tasks)} runs failed, the rest is stored; {failures[0]}")
+        whole = len(failures) == len(tasks)
+        count = f"{'all ' if whole else ''}{len(failures)}{'' if whole else f' of {len(tasks)}'} runs failed"
+        raise UserError(f"{count}{': ' if whole else ', the rest is stored; '}{failures[0]}")
     return found
 
 
