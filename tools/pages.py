@@ -54,7 +54,7 @@ def bench() -> str:
             missed[about] = missed.get(about, 0) + 1
     lines.append(
         f"\n`gradcent bench` on {machine['processor']}, {machine['threads']} threads, torch {machine['torch']}; ratios are medians over "
-        f"rounds. A whole ResNet-18 training step with GC takes {training['ratio']:.2f} of one without. Of our own speed targets this run "
+        f"rounds. A whole ResNet-18 training step with GC takes {training['with_over_without']:.2f} of one without. Of our own speed targets this run "
         f"reaches {len(targets) - sum(missed.values())} of {len(targets)}; missed: "
         + ", ".join(f"{number} of {about}" for about, number in missed.items())
         + ". [Why](docs/kernels.md#where-it-falls-short)."
