@@ -8,6 +8,7 @@ A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sys
@@ -91,4 +92,6 @@ def main(check: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main("--check" in sys.argv[1:]))
+    parser = argparse.ArgumentParser(description="Fill the blocks of README and docs from results/.")
+    parser.add_argument("--check", action="store_true", help="only say which pages are stale")
+    sys.exit(main(parser.parse_args().check))
