@@ -162,11 +162,6 @@ _KERNELS = [
     ("native: low part of the mean dropped", "kernels/csrc/sums.h", "*low = isfinite((double)*high) ? (R)((base - (double)*high) + mean) : 0;", "*low = 0;"),
     ("native: decay outside the projection", "kernels/csrc/rules.h", "if (decay == NAME(COUPLED)) x = x + k.decay * old;", ";"),
     ("native: maximize ignored", "kernels/csrc/rules.h", ".sign = (R)rule->sign,", ".sign = 1,"),
-    ('native: at="update" dropped for momentum', "kernels/csrc/rules.h", "if (mode == NAME(SETTLE)) d = (d - a) - b;",
-     "if (mode == NAME(SETTLE) && kind != NAME(MOMENTUM)) d = (d - a) - b;"),
-    ("native: sums that overflow", "kernels/csrc/vectors.h",
-     "mean = NAME(sum_piece)(job, t, k, vector, 0, length, 1, 0, TINY) / (double)length / TINY;", ";"),
-    ("native: gradients left scaled", "kernels/csrc/vectors.h", "g[i] = g[i] / (R)job->rule.unscale;", ";"),
 ]  # fmt: skip
 
 MUTATIONS = [
