@@ -64,7 +64,7 @@ def experiment() -> Experiment:
         metric_name="bits per character",
         higher_is_better=False,
         optimizer=lambda params: torch.optim.AdamW(params, lr=2e-3, weight_decay=0.1),
-        epochs=8,
+        epochs=6,
         batch_size=25,
         eval_batch_size=100,
     )

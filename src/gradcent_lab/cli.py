@@ -7,6 +7,7 @@ built from its own module, and that module imports what it needs inside `run`.
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -62,6 +63,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.run(args) or 0)
     except UserError as error:
         print(f"gradcent {args.command}: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        way = (
+            "free some space"
+            if error.errno in (errno.ENOSPC, errno.EDQUOT)
+            else "choose another place with --out"
+        )
+        print(
+            f"gradcent {args.command}: {error.strerror}: {error.filename or 'the disk'}: {way}",
+            file=sys.stderr,
+        )
         return 2
     except KeyboardInterrupt:
         print(f"gradcent {args.command}: interrupted", file=sys.stderr)

@@ -23,10 +23,10 @@ LEARNING_RATE = 0.1
 MILESTONES = (0.3, 0.6, 0.9)  # the paper's 60, 120 and 180 of 200 epochs
 
 PASTE = """\
-import gradcent
+import gradcent                     # + this line
 
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-gradcent.attach(optimizer, model)   # the only new line"""
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)   # yours, as it is
+gradcent.attach(optimizer, model)   # + and this one"""
 
 
 class Batches(TensorDataset):

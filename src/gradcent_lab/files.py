@@ -73,7 +73,11 @@ def make_folder(path: Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"cannot create the folder {path}: {error.strerror}") from error
+        if disk_full(error):
+            raise no_space(path) from error
+        raise UserError(
+            f"cannot create the folder {path} ({error.strerror}): choose another place with --out"
+        ) from error
     return path
 
 

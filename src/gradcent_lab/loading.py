@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from .errors import UserError
+from .files import make_folder
 
 
 def need(module: str, package: str) -> Any:
@@ -113,7 +114,25 @@ def described(value: object) -> str:
 def one_line(error: BaseException) -> str:
     """Return an error as one line, with the line of the user's file where it happened."""
     text = " ".join(str(error).split()) or "(no message)"
-    frames = traceback.extract_tb(error.__traceback__)
-    last = next((f for f in reversed(frames) if "importlib" not in f.filename), None)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    # the user's own line, not the one of torch or of this package that it ended in
+    own = [f for f in frames if not _installed(Path(f.filename))]
+    last = own[-1] if own else frames[-1] if frames else None
     at = f" ({Path(last.filename).name}, line {last.lineno})" if last else ""
     return f"{type(error).__name__}: {text}{at}"
+
+
+def broken(spec: str, error: Exception, out: Path) -> UserError:
+    """Return one line for what failed in the middle of a run, and leave the whole traceback in a file."""
+    path = make_folder(out) / "traceback.txt"
+    path.write_text("".join(traceback.format_exception(error)))
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    # what failed in a worker process comes with its traceback as text, the error in the last line
+    said = lines[-1] if "Traceback (most recent call last):" in str(error) else one_line(error)
+    return UserError(f"{spec} failed in training: {said}; finished runs are kept, the traceback is in {path}")
+
+
+def _installed(path: Path) -> bool:
+    lab = Path(__file__).parent
+    ours = path.is_relative_to(lab) or path.is_relative_to(lab.parent / "gradcent")
+    return ours or bool({"site-packages", "dist-packages"} & set(path.parts))

@@ -12,13 +12,14 @@ from gradcent_lab.conclusion import conclude
 from gradcent_lab.evidence import Finding
 from gradcent_lab.figures.curves import arms_of, mean_curve
 from gradcent_lab.files import make_folder
-from gradcent_lab.report import Section, has_curves, write_report, write_text
+from gradcent_lab.report import Section, curve_groups, write_report, write_text
 from gradcent_lab.tables import (
     decimals,
     findings_csv,
     findings_table,
     mean_std,
     metric_words,
+    other_epoch,
     signed,
 )
 from gradcent_lab.terminal import plot
@@ -55,20 +56,15 @@ def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     if found:
         table = findings_table(found, section.scale_words or None)
         texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
-    for number, table in enumerate(section.tables, start=1):
+    for number, table in enumerate((*section.tables, *other_epoch(found)), start=1):
         texts |= {f"table-{number}.md": table.markdown(), f"table-{number}.tex": table.latex()}
     if any(finding.comparison for finding in found):
         drawn += figures.save(figures.differences(found, words), out / "differences")
-    for cell in dict.fromkeys(f.cell for f in found if f.comparison and has_curves(f)):
-        runs = [run for f in found if f.cell == cell for run in (*f.without, *f.with_)]
-        unique = list({run.path: run for run in runs}.values())
-        several = len({f.cell for f in found if f.comparison}) > 1
-        name = (
-            f"curves-{''.join(c if c.isalnum() or c in '+-.' else '-' for c in cell)}"
-            if several
-            else "curves"
-        )
-        drawn += figures.save(figures.learning_curves(unique, words=f"{cell}. {words}".strip()), out / name)
+    groups = curve_groups(found)
+    for cell, runs in groups.items():
+        plain = "".join(c if c.isalnum() or c in "+-." else "-" for c in cell)
+        name = f"curves-{plain}" if len(groups) > 1 else "curves"
+        drawn += figures.save(figures.learning_curves(runs, words=f"{cell}. {words}".strip()), out / name)
     for picture in section.pictures:
         drawn += figures.save(picture.figure, out / picture.name)
     for name, text in texts.items():
@@ -115,11 +111,12 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
     runs = [*judged[0].without, *(run for f in judged for run in f.with_)]
     lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
     width = max(20, min(64, console.width - 16))
+    coloured = console.color_system is not None and not console.no_color
     console.print(
         f"  test {metric_words(judged[0].metric)[0]}, {_over(len(judged[0].without))}",
         highlight=False,
     )
-    console.print(Padding(plot(lines, width=width, focus=0.34), (0, 0, 0, 2), expand=False))
+    console.print(Padding(plot(lines, width=width, focus=0.34, colours=coloured), (0, 0, 0, 2), expand=False))
 
 
 def print_facts(console: Console, facts: Mapping[str, str]) -> None:

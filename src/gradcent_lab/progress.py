@@ -27,6 +27,11 @@ def arm_name(arm: Arm | str | None, several: bool = False) -> str:
     return str(arm)
 
 
+def number(value: float) -> str:
+    """Return a result in four digits, or all of a whole number."""
+    return f"{value:,.0f}" if value == int(value) and abs(value) >= 1000 else f"{value:.4g}"
+
+
 class Display:
     """Draws what `run_pairs` and `run_study` tell; use it as a context manager around them."""
 
@@ -121,7 +126,7 @@ class Display:
         if self.live is None:
             name = f"seed {record.seed:<3} {self.names.get(record.arm, record.arm):<{self.width}}"
             name = self._cell(record.cell) + name
-            value = f"{self.metric} {record.last:.4g}"
+            value = f"{metric_words(record.metric_name)[0]} {number(record.last)}"
             self.console.print(f"  {self.done:>3}/{self.runs}  {name}  {value}{words}", highlight=False)
         self._refresh()
 

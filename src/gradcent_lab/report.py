@@ -12,7 +12,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from itertools import groupby
 from pathlib import Path
 from string import Template
 from typing import BinaryIO
@@ -24,7 +23,17 @@ from gradcent_lab.exhibits import MEASURED, Picture
 from gradcent_lab.figures.curves import key_words
 from gradcent_lab.files import make_folder, write_atomically
 from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import DASH, Table, decimals, findings_csv, findings_table, metric_words, signed
+from gradcent_lab.study import SAME
+from gradcent_lab.tables import (
+    DASH,
+    Table,
+    decimals,
+    findings_csv,
+    findings_table,
+    metric_words,
+    other_epoch,
+    signed,
+)
 
 
 @dataclass(frozen=True)
@@ -79,8 +88,9 @@ def render(sections: Sequence[Section], *, title: str, kicker: str, missing: boo
         everything += found
         names.append((f"s{number}", section.title or section.name))
         bodies.append(_section(f"s{number}", section, found))
-    if missing:
-        bodies.append(_missing({claims.table_of(f.study) for f in everything if f.comparison}))
+    rest = _missing({claims.table_of(f.study) for f in everything if f.comparison}) if missing else ""
+    if rest:
+        bodies.append(rest)
         names.append(("missing", "Not run here"))
     links = "".join(f'<li><a href="#{key}">{_e(name)}</a></li>' for key, name in names)
     template = Template(resources.files("gradcent_lab").joinpath("report.html").read_text(encoding="utf-8"))
@@ -114,13 +124,19 @@ def _section(key: str, section: Section, found: Sequence[Finding]) -> str:
     if found:
         table = findings_table(found, section.scale_words or None)
         parts += [_table(table, found), _notes(table.notes)]
-    for table in section.tables:
+    for table in (*section.tables, *other_epoch(found)):
         parts += [_plain_table(table), _notes(table.notes)]
-    parts.append("".join(f"<p>{_e(note)}</p>" for note in section.notes))
+    if section.notes:
+        listed = "".join(f"<li>{_e(note)}</li>" for note in section.notes)
+        parts.append(f'<ul class="notes" aria-label="Notes">{listed}</ul>')
     if any(f.comparison for f in found):
         parts.append(_differences(key, found))
     for number, picture in enumerate(section.pictures):
         svg = figures.inline_svg(picture.figure, f"{key}-picture-{number}", picture.caption)
+        # as large as it was drawn, give or take: a narrow screen scrolls it, instead of shrinking its letters
+        wide = 96 * picture.figure.get_figwidth()
+        size = f'<svg style="min-width:{0.62 * wide:.0f}px;max-width:{1.2 * wide:.0f}px"'
+        svg = svg.replace("<svg", size, 1)
         parts.append(f'<figure class="full">{svg}<figcaption>{_e(picture.caption)}</figcaption></figure>')
     parts.append(_curves(key, found, words))
     if section.paste:
@@ -151,7 +167,9 @@ def _plain_table(table: Table) -> str:
 def _scale_line(scale: str, words: str) -> str:
     if scale == "own":
         return words
-    name = "The paper's scale" if scale == "paper" else f"Scale “{scale}”, not the paper's"
+    ours = SAME in words or "not an experiment of the paper" in words
+    name = f"Scale “{scale}”" if ours else f"Scale “{scale}”, not the paper's"
+    name = "The paper's scale" if scale == "paper" else name
     return f"{name}: {words}" if words else name
 
 
@@ -180,26 +198,43 @@ def _differences(key: str, found: Sequence[Finding]) -> str:
 
 def _curves(key: str, found: Sequence[Finding], words: str) -> str:
     """One block per cell, all its arms in it; where there are several, the first is open."""
-    shown = [f for f in found if f.comparison and has_curves(f)]
     blocks = []
-    several = len({f.cell for f in shown}) > 1
-    for number, (cell, group) in enumerate(groupby(shown, key=lambda f: f.cell)):
-        arms = list(group)
-        runs = [*arms[0].without, *(run for f in arms for run in f.with_)]
+    groups = curve_groups(found)
+    several = len(groups) > 1
+    for number, (cell, runs) in enumerate(groups.items()):
         panels = []
         for quantity, name in (
             ("train_loss", "training loss"),
-            ("eval_metric", f"test {metric_words(arms[0].metric)[0]}"),
+            ("eval_metric", f"test {metric_words(runs[0].metric_name)[0]}"),
         ):
             text = f"{cell}: {name} over epochs, with and without GC"
             figure = figures.learning_curves(runs, (quantity,))
             panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))
-        caption = f"Thick: mean over {len(arms[0].without)} seeds; thin: single runs. {words}".strip()
+        seeds = len({run.seed for run in runs})
+        lines = f"Thick: mean over {seeds} seeds; thin: single runs." if seeds > 1 else "One seed."
+        caption = f"{lines} {words}".strip()
         drawn = f'<figure class="panels">{"".join(panels)}<figcaption>{_e(caption)}</figcaption></figure>'
         opened = " open" if number == 0 else ""
         block = f"<details{opened}><summary>{_e(cell)}</summary><div>{drawn}</div></details>"
         blocks.append(block if several else drawn)
     return "\n".join(["<h3>Curves</h3>", *blocks]) if blocks else ""
+
+
+def curve_groups(found: Sequence[Finding]) -> dict[str, list[RunRecord]]:
+    """Return the runs whose curves are drawn together, by cell: all its arms, in the run's own metric only.
+
+    A detector has six metrics; their numbers are in the tables, and six times the curves would say no more.
+    """
+    groups: dict[str, list[RunRecord]] = {}
+    owner: dict[Path, str] = {}  # the cell under which a run's curves are drawn: the first
+    for finding in found:
+        if finding.comparison and has_curves(finding):
+            for run in (*finding.without, *finding.with_):
+                if owner.setdefault(run.path, finding.cell) == finding.cell:
+                    drawn = groups.setdefault(finding.cell, [])
+                    if all(run.path != other.path for other in drawn):
+                        drawn.append(run)
+    return groups
 
 
 def has_curves(finding: Finding) -> bool:
@@ -265,6 +300,8 @@ def _missing(done: set[int | None]) -> str:
         rows.append(
             f'<tr><th scope="row">{_e(name)}</th><td data-label="paper">{_e(text)}</td><td>{pill}</td></tr>'
         )
+    if not rows:
+        return ""
     return (
         '<section id="missing" aria-labelledby="missing-h"><h2 id="missing-h">Not run here</h2>'
         f'<div class="wide"><table class="stack"><tbody>{"".join(rows)}</tbody></table></div></section>'

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcent_lab import exhibits
+from gradcent_lab.config import Numerics
 from gradcent_lab.errors import UserError
 from gradcent_lab.report import Section
 from gradcent_lab.store import RunRecord
@@ -28,10 +31,11 @@ def sections(records: Iterable[RunRecord], root: Path | None = None) -> list[Sec
 def _section(records: Sequence[RunRecord], root: Path | None) -> Section:
     study, scale = records[0].study, records[0].scale
     recipe = _recipe(study)
-    title, words, notes, repeat = study, "", (), ()
+    title, words = study, ""
+    notes: tuple[str, ...] = ()
+    repeat: tuple[str, ...] = ()
     if recipe is not None and scale != "own":
-        title = f"{recipe.paper}: {recipe.title}" if recipe.paper != "none" else recipe.title
-        title = title[0].upper() + title[1:]
+        title = recipe.heading
         words = recipe.scale(scale).words
         chosen = switches(recipe, scale, records)
         notes = tuple(note for said in chosen for note in recipe.said(said)) or recipe.notes
@@ -41,6 +45,7 @@ def _section(records: Sequence[RunRecord], root: Path | None) -> Section:
             + "".join(
                 f" --set {name}={value}" for name, value in said.items() if value != _usual(recipe, name)
             )
+            + _changed(recipe, scale, records)
             + out
             for said in chosen or [{}]
         )
@@ -63,22 +68,49 @@ def switches(recipe: Recipe, scale: str, records: Sequence[RunRecord]) -> list[d
     from gradcent_lab.study import tasks_of
 
     have = {record.path.name for record in records}
+    seeds = tuple(sorted({record.seed for record in records}))
+    kinds = {tuple(sorted(numerics.items())) for record in records if (numerics := record.config["numerics"])}
     names = list(recipe.switches)
+
+    def ids(chosen: Mapping[str, str]) -> set[str]:
+        """The names of the study's runs, with the seeds and the arithmetic of these."""
+        study = replace(recipe.study(scale, chosen), seeds=seeds)
+        several = [replace(study, numerics=Numerics(**dict(kind))) for kind in kinds] or [study]
+        return {task.config.run_id for each in several for task in tasks_of(each, None)}
+
     found: list[tuple[int, dict[str, str]]] = []
     for values in itertools.product(*(recipe.switches[name].choices for name in names)):
         chosen = dict(zip(names, values, strict=True))
-        made = {task.config.run_id for task in tasks_of(recipe.study(scale, chosen), None)}
+        made = ids(chosen)
         if made & have:
             found.append((len(made & have), chosen))
     found.sort(key=lambda pair: -pair[0])
     # cells that a switch does not touch belong to several combinations: keep those that explain new runs
     kept, explained = [], set[str]()
     for _, chosen in found:
-        made = {task.config.run_id for task in tasks_of(recipe.study(scale, chosen), None)} & have
+        made = ids(chosen) & have
         if made - explained:
             kept.append(chosen)
             explained |= made
     return kept
+
+
+def _changed(recipe: Recipe, scale: str, records: Sequence[RunRecord]) -> str:
+    """Return the options of `gradcent run` beside switches that these runs were made with."""
+    study = recipe.study(scale)
+    words = []
+    cells = dict.fromkeys(record.cell for record in records)
+    if set(cells) < {cell.name for cell in study.cells}:
+        words += [f"--cell {shlex.quote(name)}" for name in cells]
+    if len(seeds := {record.seed for record in records}) != len(study.seeds):
+        words.append(f"--seeds {max(seeds) + 1}")
+    used = records[0].config["numerics"]
+    if used["precision"] != study.numerics.precision:
+        words.append(f"--precision {used['precision']}")
+    for name in ("compile", "channels_last"):
+        if used[name] and not getattr(study.numerics, name):
+            words.append(f"--{name.replace('_', '-')}")
+    return "".join(f" {word}" for word in words)
 
 
 def _usual(recipe: Recipe, name: str) -> str:

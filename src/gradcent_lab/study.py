@@ -20,6 +20,7 @@ from gradcent_lab.runtime import Options
 from gradcent_lab.store import RunRecord
 from gradcent_lab.tasks import Silent, Task, run_task
 
+SAME = "the same at every scale"  # in the words of a scale that changes nothing
 POLL = 1.0  # seconds between looks at a run that another process holds
 
 
@@ -69,6 +70,7 @@ class Study:
     build: Callable[[Mapping[str, Any], Path | None], Experiment | Measurement]  # (settings, data folder)
     numerics: Numerics = field(default_factory=Numerics)
     notes: tuple[str, ...] = ()  # which side was taken where the paper and the released code disagree
+    metric: str = "accuracy, %"  # what the live display shows after every epoch
 
 
 def tasks_of(study: Study, data: Path | None) -> list[Task]:
@@ -196,7 +198,9 @@ def run_tasks(
     found = [records[task.config.run_id] for task in tasks if task.config.run_id in records]
     check_pairs(found)
     if failures:
-        raise UserError(f"{len(failures)} of {len(tasks)} runs failed, the rest is stored; {failures[0]}")
+        whole = len(failures) == len(tasks)
+        count = f"{'all ' if whole else ''}{len(failures)}{'' if whole else f' of {len(tasks)}'} runs failed"
+        raise UserError(f"{count}{': ' if whole else ', the rest is stored; '}{failures[0]}")
     return found
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gradcent_lab.evidence import Finding
 from gradcent_lab.statistics import Summary, multiple_comparisons
@@ -70,8 +70,10 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
     """Return what a reader must know to read the numbers, in sentences."""
     first = found[0]
     better = "higher" if first.higher_is_better else "lower"
+    trained = any("epoch" in line for f in found for run in f.without for line in run.curves)
+    at = f" at the {first.epoch} epoch" if trained or first.claim else ""
     lines = [
-        f"{common_metric(found)} at the {first.epoch} epoch ({better} is better), mean ± standard deviation over "
+        f"{common_metric(found)}{at} ({better} is better), mean ± standard deviation over "
         "seeds; the difference is with GC minus without, over pairs that share initial weights and batches."
     ]
     short = [f for f in found if f.comparison and f.comparison.interval == "Student t"]
@@ -85,6 +87,33 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
             )
     many = multiple_comparisons([f.comparison for f in found if f.comparison])
     return tuple(lines + ([many] if many else []))
+
+
+def other_epoch(found: Sequence[Finding]) -> list[Table]:
+    """Return the table of the same pairs at the last epoch, where they are judged by their best one, as the paper's.
+
+    None where there is nothing to choose, because the runs had a single epoch.
+    """
+    judged = [f for f in found if f.comparison and f.epoch == "best" and len(f.without[0].curves) > 1]
+    if not judged:
+        return []
+    several = len({f.arm for f in judged}) > 1
+    rows = []
+    for finding in judged:
+        last = replace(finding, epoch="last", comparison=finding.at("last"))
+        rows.append(tuple(_row(last, several, False)[:-1]))
+    header = (
+        "cell",
+        *(["GC on"] if several else []),
+        "without GC",
+        "with GC",
+        "n",
+        "difference",
+        "95 % interval",
+        "p",
+    )
+    words = "The verdicts are those of the best epoch, which is what the paper prints."
+    return [Table("The same pairs at the last epoch", header, tuple(rows), (words,))]
 
 
 def _row(finding: Finding, arms: bool, paper: bool) -> list[str]:

@@ -14,8 +14,14 @@ STYLES = ("red", "blue", "green", "magenta", "yellow")
 BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots, rows from the top
 
 
-def plot(lines: Mapping[str, Sequence[float]], width: int = 60, height: int = 10, focus: float = 0.0) -> Text:
-    """Return the lines as coloured text with a y axis and the epochs below.
+def plot(
+    lines: Mapping[str, Sequence[float]],
+    width: int = 60,
+    height: int = 10,
+    focus: float = 0.0,
+    colours: bool = True,
+) -> Text:
+    """Return the lines as coloured text with a y axis and the epochs below; without colours, the first is whole.
 
     `focus` leaves the first part of every line (a share of its length) out of the choice of the y range, so
     that a steep beginning does not flatten the rest; what falls outside is not drawn.
@@ -34,6 +40,8 @@ def plot(lines: Mapping[str, Sequence[float]], width: int = 60, height: int = 10
     owner = np.full((height, width), -1)
     for index, values in enumerate(lines.values()):
         for x, y in _dots(np.asarray(values, dtype=float), longest, 2 * width, 4 * height, low, high):
+            if not colours and index and x // 2 % (index + 1) == 0:
+                continue
             row, column = y // 4, x // 2
             cells[row, column] |= BITS[y % 4][x % 2]
             owner[row, column] = index
@@ -52,7 +60,8 @@ def plot(lines: Mapping[str, Sequence[float]], width: int = 60, height: int = 10
     text.append(" " * (margin + 2) + "1" + last.rjust(width - 1) + "\n", style="dim")
     text.append(" " * (margin + 2))
     for index, name in enumerate(lines):
-        text.append("━━ ", style=STYLES[index % len(STYLES)])
+        sample = "━━ " if colours or not index else "╍╍ " if index == 1 else f"{'╍' * index} "
+        text.append(sample, style=STYLES[index % len(STYLES)])
         text.append(f"{name}   ")
     return text
 

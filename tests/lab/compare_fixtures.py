@@ -1,6 +1,7 @@
 """Experiments, right and wrong, for the tests of `gradcent compare`."""
 
 import dataclasses
+import time
 
 import torch
 from torch import nn
@@ -67,6 +68,60 @@ def instance():
 
 def no_epochs():
     return dataclasses.replace(toy(), epochs=0)
+
+
+def wrong_shape():
+    return dataclasses.replace(toy(), model=lambda: nn.Linear(5, 2))
+
+
+def words_for_a_metric():
+    return dataclasses.replace(toy(), metric=lambda output, target: "good")
+
+
+def loss_per_sample():
+    return dataclasses.replace(
+        toy(), loss=lambda output, target: nn.functional.cross_entropy(output, target, reduction="none")
+    )
+
+
+def detached_loss():
+    return dataclasses.replace(toy(), loss=lambda output, target: torch.tensor(1.0))
+
+
+class Missing(TensorDataset):
+    def __getitem__(self, index):
+        raise KeyError("no such row")
+
+
+def broken_data():
+    return dataclasses.replace(toy(), eval_data=Missing(torch.zeros(4, 8)))
+
+
+def other_weights_every_time():
+    def model():
+        made = network()
+        with torch.no_grad():
+            made[0].weight.uniform_(generator=torch.Generator().manual_seed(int(time.time_ns() % 2**31)))
+        return made
+
+    return dataclasses.replace(toy(), model=model)
+
+
+class Late:
+    """A metric that fails in the second epoch."""
+
+    calls = 0
+
+    def __call__(self, output, target):
+        Late.calls += 1
+        if Late.calls > 12:
+            raise ValueError("too late")
+        return output.argmax(1) == target
+
+
+def late():
+    Late.calls = 0
+    return dataclasses.replace(toy(), metric=Late())
 
 
 class Shift(nn.Module):

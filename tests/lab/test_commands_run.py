@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -101,6 +102,29 @@ def test_doctor(tmp_path, data, capsys):
     assert f"torch uses {os.environ.get('OMP_NUM_THREADS', '')}" in said
     assert main(["doctor", "--data", str(tmp_path / "nowhere")]) == 1
     assert "does not exist" in capsys.readouterr().out
+
+
+def test_doctor_knows_the_detection_sets(tmp_path, capsys):
+    """Every layout that tables 8 and 9 and the U-Net read counts as found, not as a folder without classes."""
+    for name, count in {
+        "penn-fudan/images": 170,
+        "coco/train2017": 3,
+        "balloon/train": 61,
+        "balloon/val": 13,
+    }.items():
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(count):
+            (tmp_path / name / f"{number:03}.jpg").touch()
+    images = [{"coco_split": "train2017"}] * 337 + [{"coco_split": "val2017"}] * 302
+    (tmp_path / "coco-mini").mkdir()
+    (tmp_path / "coco-mini" / "instances.json").write_text(json.dumps({"images": images}))
+    assert main(["doctor", "--out", str(tmp_path), "--data", str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "ok Penn-Fudan pedestrians 128 training and 42 test images" in said
+    assert "ok COCO, 639 images 337 training and 302 test images" in said
+    assert "ok Balloons 61 training and 13 test images" in said
+    assert "note COCO 2017 3 training and 0 test images" in said
+    assert "faster-coco-eval" in said
 
 
 def test_trackers_mirror_the_curves_or_are_refused(tmp_path, data, capsys, monkeypatch):

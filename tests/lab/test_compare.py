@@ -116,6 +116,16 @@ def test_two_at_a_time_gives_the_same_numbers(tmp_path):
         ([f"{HERE}:no_epochs"], "Experiment.epochs must be a whole number of 1 or more, not 0"),
         ([f"{HERE}:nothing_to_centralize"], "nothing would be centralized"),
         ([f"{HERE}:toy", "--layers", "conv"], "nothing would be centralized"),
+        ([f"{HERE}:wrong_shape"], f"{HERE}:wrong_shape: the model fails on the first batch: RuntimeError: "),
+        ([f"{HERE}:words_for_a_metric"], "Experiment.metric must return a tensor, one value per sample or"),
+        ([f"{HERE}:loss_per_sample"], "one number, not a tensor of shape (32,)"),
+        ([f"{HERE}:detached_loss"], "Experiment.loss does not depend on the model's weights"),
+        (
+            [f"{HERE}:broken_data"],
+            "Experiment.eval_data fails on the first batch: KeyError: 'no such row' (comp",
+        ),
+        ([f"{HERE}:other_weights_every_time"], "two models built from the same seed differ"),
+        ([f"{HERE}:toy", "--optimizer", "LBFGS"], "LBFGS evaluates the loss several times a step"),
         ([f"{HERE}:two_rates", "--lr", "0.1"], "--lr cannot replace several learning rates (0.01, 0.1)"),
         ([f"{HERE}:toy", "--optimizer", "Sgd"], "--optimizer Sgd: torch.optim has ASGD"),
         (
@@ -146,6 +156,26 @@ def test_a_diverging_run_names_itself_and_the_way_out(capsys):
     error = fails(capsys, f"{HERE}:diverging", "--seeds", "1")
     assert "diverging off seed 0: the loss became" in error
     assert "lower the learning rate" in error
+
+
+def test_what_fails_late_is_one_line_and_a_file(capsys, tmp_path):
+    error = fails(capsys, f"{HERE}:late", "--seeds", "1", "--out", "out")
+    assert "late failed in training: ValueError: too late (compare_fixtures.py, line " in error
+    assert 'raise ValueError("too late")' in (tmp_path / "out" / "traceback.txt").read_text()
+
+
+def test_the_rehearsal_leaves_the_generators_alone():
+    import random
+
+    import compare_fixtures
+    import torch
+
+    from gradcent_lab.rehearsal import rehearse
+
+    before = torch.get_rng_state(), random.getstate()
+    rehearse(compare_fixtures.toy(), "toy")
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
 
 
 def test_optimizer_words():

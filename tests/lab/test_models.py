@@ -80,3 +80,36 @@ def test_mistakes_are_named(tmp_path):
     torch.save(models.make({"name": "R8", "width": 4}, 10).state_dict(), tmp_path / "other.pt")
     with pytest.raises(UserError, match="does not fit the network"):
         models.make({"name": "R8", "width": 8, "pretrained": "other.pt"}, 10, tmp_path)
+
+
+def test_torchvisions_weights_come_from_its_cache_and_are_fetched_only_when_asked(tmp_path, monkeypatch):
+    import torchvision
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    monkeypatch.delenv("GRADCENT_DOWNLOAD", raising=False)
+    asked = []
+    monkeypatch.setattr(torch.hub, "download_url_to_file", lambda *words, **more: asked.append(words))
+    spec = {"name": "resnet18", "pretrained": "torchvision"}
+    with pytest.raises(UserError, match=r"are not at .*resnet18-\w+\.pth: run with --download, or put https"):
+        models.make(spec, 10)
+    assert not asked
+    plain = torchvision.models.resnet18()
+    (tmp_path / "checkpoints").mkdir()
+    file = torchvision.models.ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
+    torch.save(plain.state_dict(), tmp_path / "checkpoints" / file)
+    made = models.make(spec, 10)
+    assert torch.equal(made.conv1.weight, plain.conv1.weight)
+    assert made.fc.out_features == 10
+
+
+def test_a_failed_fetch_is_one_line(tmp_path, monkeypatch):
+    from urllib.error import URLError
+
+    def unreachable(*words, **more):
+        raise URLError("no network")
+
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    monkeypatch.setenv("GRADCENT_DOWNLOAD", "1")
+    monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
+    with pytest.raises(UserError, match=r"cannot fetch https.* \(no network\): put the file at"):
+        models.make({"name": "resnet18", "pretrained": "torchvision"}, 10)

@@ -77,6 +77,8 @@ def test_smoke(tmp_path, data, name):
     assert len(records) == len(tasks_of(study, data))
     assert all(torch.isfinite(torch.tensor(record.last)) for record in records)
     assert all(record.curves for record in records)
+    if any("train_loss" in line for line in records[0].curves):
+        assert study.metric == records[0].metric_name
     if name == "theory":
         assert records[0].last == 0, [row for row in records[0].curves if not row["holds"]]
     if name == "fig4":
@@ -118,6 +120,43 @@ def test_settings_of_the_paper():
     fine = settings("table7")
     assert fine["schedule"]["milestones"] == [50, 80]
     assert (fine["data"]["resize"], fine["data"]["size"]) == (512, 448)
+    assert (
+        len(recipes.get("table7").study("paper").seeds) == len(recipes.get("fig5").study("paper").seeds) == 10
+    )
+    mini = settings("fig5")
+    assert (mini["epochs"], mini["batch_size"], mini["data"]["size"]) == (100, 128, 224)
+    assert mini["schedule"]["milestones"] == [30, 60, 90]
+    decays = [
+        cell.settings["optimizer"]["weight_decay"] for cell in recipes.get("table3").study("paper").cells
+    ]
+    assert decays == [0, 1e-4, 2e-4, 5e-4, 1e-3]
+    rates = [
+        (c.settings["optimizer"]["name"], c.settings["optimizer"]["lr"])
+        for c in recipes.get("table4").study("paper").cells
+    ]
+    assert rates == [
+        *(("SGDM", lr) for lr in (0.05, 0.1, 0.2)),
+        *(("Adam", lr) for lr in (0.0005, 0.001, 0.0015)),
+    ]
+    epochs = {cell.name: cell.settings["epochs"] for cell in recipes.get("table9").study("paper").cells}
+    assert {name for name, number in epochs.items() if number == 24} == {"R101GN", "R50GN+WS"}
+    assert {name for name, number in epochs.items() if number == 12} == set(epochs) - {"R101GN", "R50GN+WS"}
+    coco = settings("table8")
+    assert (coco["optimizer"]["lr"], coco["optimizer"]["weight_decay"], coco["batch_size"]) == (
+        0.02,
+        1e-4,
+        16,
+    )
+    assert coco["schedule"]["milestones"] == [8, 11]
+    # who is centralized: conv + FC unless the section says convolutions only
+    for name, layers in {
+        "table5": "conv",
+        "table7": "all",
+        "fig5": "all",
+        "table8": "all",
+        "table9": "all",
+    }.items():
+        assert recipes.get(name).study("paper").arms[1].attach == {"layers": layers}
 
 
 def test_every_disagreement_is_a_switch():
@@ -134,6 +173,15 @@ def test_every_disagreement_is_a_switch():
     assert (fine["optimizer"]["lr"], fine["optimizer"]["head_lr"], fine["batch_size"]) == (0.01, 0.1, 256)
     fine = settings("table7", training="released")
     assert (fine["optimizer"]["lr"], fine["optimizer"].get("head_lr"), fine["batch_size"]) == (0.1, None, 128)
+    assert settings("table7")["data"]["augment"] == "none"
+    assert settings("table7", crop="random")["data"]["augment"] == "crop-flip"
+    for name in ("fig4", "fig5", "table5", "table7", "table8", "table9"):
+        assert "dampening" not in settings(name)["optimizer"]
+        assert settings(name, momentum="paper")["optimizer"]["dampening"] == 0.9
+    for name in ("table8", "table9"):
+        assert settings(name)["clip"] == 35.0
+        assert settings(name, clip="none")["clip"] is None
+        assert settings(name, images="8")["batch_size"] == 8
     notes = " ".join(recipes.get("table2").study("paper", {"adamw": "released"}).notes)
     assert "adamw=released" in notes
 

@@ -1,5 +1,6 @@
 """The report: everything is in it, nothing is loaded from outside, and a real browser agrees."""
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 
@@ -7,8 +8,9 @@ import browser
 import pytest
 from synthetic_records import record, study
 
+from gradcent_lab import claims
 from gradcent_lab.evidence import findings
-from gradcent_lab.report import Section, render, write_report
+from gradcent_lab.report import Section, _missing, curve_groups, render, write_report
 
 
 def sections():
@@ -84,6 +86,26 @@ def test_what_comes_from_records_is_escaped():
     )
     assert evil not in text
     assert text.count("<script>") == 1
+
+
+def test_a_run_with_several_metrics_is_drawn_once():
+    runs = []
+    for run in study(study="table8", cell="R50", n=2):
+        lines = [
+            {**line, "AP": line["eval_metric"], "AP.5": 1.2 * line["eval_metric"]} for line in run.curves
+        ]
+        runs.append(dataclasses.replace(run, curves=lines, metric_name="AP", metrics=("AP", "AP.5")))
+    found = findings(runs, with_claims=False)
+    assert [finding.cell for finding in found] == ["R50 AP", "R50 AP.5"]
+    groups = curve_groups(found)
+    assert list(groups) == ["R50 AP"]
+    assert len(groups["R50 AP"]) == 4
+
+
+def test_nothing_is_listed_as_missing_where_everything_ran():
+    done = set(claims.TABLES)
+    assert _missing(done) == ""
+    assert "Table 9" in _missing(done - {9})
 
 
 def test_one_pair_and_no_pair_are_reported(tmp_path):

@@ -26,7 +26,11 @@ def test_report_draws_what_the_runs_can_show(root, capsys):
     assert "Figure 2: The projection picture" in page
     assert "4.1 SGDM keeps the sums" in page
     assert "gradcent run theory --scale smoke" in page
-    assert "Scale “smoke”, not the paper&#x27;s" in page
+    assert "Scale “smoke”, not the paper&#x27;s: 20 steps" in page
+    assert "Scale “smoke”: a quadratic loss in three dimensions, the same at every scale" in page
+    assert "+0.85 %" in page  # the paper's overhead, beside ours
+    assert "seconds an epoch (lower is better)" in page  # a measurement has no last epoch
+    assert "&gt; 1e-09" in page
     assert "Table 1: Networks on CIFAR-100" in page  # not run here
     assert (root / "report" / "fig2-smoke" / "fig2.png").exists()
     assert "holds" in (root / "report" / "theory-smoke" / "table-1.md").read_text()
@@ -46,6 +50,27 @@ def test_nothing_to_report_is_one_line(root, tmp_path, capsys):
 
 def test_sections_are_in_the_papers_order(root):
     assert [section.name for section in sections(load(root))] == ["fig2", "overhead", "theory"]
+
+
+def test_how_to_repeat_names_cells_seeds_and_arithmetic(tmp_path):
+    """The printed command makes the very runs that the section shows."""
+    from dataclasses import replace
+
+    from synthetic_records import record
+
+    from gradcent_lab.config import Numerics
+
+    recipe = recipes.get("table1")
+    study = replace(recipe.study("smoke", {"layers": "all"}), seeds=(0, 1), numerics=Numerics("bf16"))
+    runs = []
+    for task in tasks_of(study, None):
+        if task.config.cell == "R18":
+            run = record(arm=task.config.arm.name, seed=task.config.seed, scale="smoke")
+            config = task.config.as_dict()
+            runs.append(replace(run, config=config, path=tmp_path / task.config.run_id))
+    (section,) = sections(runs)
+    words = "gradcent run table1 --scale smoke --set layers=all --cell R18 --seeds 2 --precision bf16"
+    assert section.repeat == (words,)
 
 
 def test_the_switches_of_stored_runs_are_found_again():

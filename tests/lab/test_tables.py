@@ -10,7 +10,7 @@ from synthetic_records import record, study
 
 from gradcent_lab.evidence import findings
 from gradcent_lab.statistics import Summary
-from gradcent_lab.tables import findings_csv, findings_table, interval_words, mean_std, signed
+from gradcent_lab.tables import findings_csv, findings_table, interval_words, mean_std, other_epoch, signed
 
 
 def test_markdown_has_paper_ours_n_interval_verdict_and_scale():
@@ -66,6 +66,20 @@ def test_latex_compiles(tmp_path):
     )
     (tmp_path / "t.tex").write_text(source)
     subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_the_last_epoch_stands_beside_the_best():
+    """The paper prints the best epoch; both are reported, and only where a run has more than one."""
+    found = findings(study())
+    (table,) = other_epoch(found)
+    assert table.title == "The same pairs at the last epoch"
+    assert len(table.rows) == 1
+    last = found[0].at("last")
+    assert table.rows[0][1] == mean_std(last.without, 2)
+    assert last.without.mean != found[0].comparison.without.mean
+    assert len(table.header) == len(table.rows[0])
+    assert other_epoch(findings(study(epochs=1))) == []
+    assert other_epoch(findings(study(study="mine"))) == []  # judged by the last already
 
 
 def test_number_words():

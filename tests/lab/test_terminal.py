@@ -1,5 +1,6 @@
 """The terminal: braille curves and the live display, with and without a terminal."""
 
+import dataclasses
 import io
 import itertools
 import re
@@ -51,6 +52,17 @@ def test_a_steep_beginning_can_be_left_out_of_the_range():
     assert plot({"a": values}, focus=0.34).plain.splitlines()[-4].split()[0] == "98"
 
 
+def test_without_colours_the_second_line_is_broken():
+    lines = {"a": [0.0] * 10, "b": [1.0] * 10}
+    bottom, top = (
+        plot(lines, width=20, height=5, colours=False).plain.splitlines()[row][-20:] for row in (4, 0)
+    )
+    assert " " not in bottom
+    assert 5 < top.count(" ") < 15
+    assert "━━ a   ╍╍ b" in plot(lines, colours=False).plain
+    assert "━━ a   ━━ b" in plot(lines).plain
+
+
 def tell(display, records):
     for run in records:
         config = RunConfig("s", run.cell, OFF if run.arm == "off" else ON, run.seed, "own", {"epochs": 2})
@@ -69,6 +81,15 @@ def test_without_a_terminal_every_run_is_one_line():
     assert lines[0].split()[:4] == ["1/4", "seed", "0", "without"]
     assert lines[3].startswith("    4/4  seed 1   with GC")
     assert f"accuracy {records[3].last:.4g}" in lines[3]
+
+
+def test_a_run_is_told_in_its_own_metric():
+    """Average precision, IoU and counts are not called accuracy."""
+    stream = io.StringIO()
+    run = dataclasses.replace(study(n=1)[0], metric_name="images", last=11788.0)
+    with Display(Console(file=stream, width=100), [OFF, ON], 1, "accuracy, %") as display:
+        display.run_finished(run)
+    assert "images 11,788" in stream.getvalue()
 
 
 def test_with_a_terminal_bars_and_the_standing_are_drawn():

@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the comparison."""
-    from gradcent_lab.loading import need
+    from gradcent_lab.loading import broken, need
 
     for package in ("accelerate", "matplotlib", "rich", "scipy"):
         need(package, "'gradcent[lab]'")
@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
         write_outputs,
     )
     from gradcent_lab.progress import Display
+    from gradcent_lab.rehearsal import rehearse
     from gradcent_lab.report import Section
     from gradcent_lab.study import run_pairs
 
@@ -71,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
     experiment = make()
     on = Arm("on", attach_words(args))
     centralized = compare.check_attach(experiment, [on])
+    rehearse(experiment, args.function)
     console = Console()
     console.print(
         f"\n[bold]Does gradient centralization (GC) help {args.function}?[/bold]\n", highlight=False
@@ -85,9 +87,14 @@ def run(args: argparse.Namespace) -> int:
         if args.fresh:
             _discard(console, root, experiment, [OFF, on], args.seeds)
         source: Any = make if args.workers > 1 else experiment
-        records = run_pairs(
-            source, [OFF, on], range(args.seeds), root, progress=display, workers=args.workers
-        )
+        try:
+            records = run_pairs(
+                source, [OFF, on], range(args.seeds), root, progress=display, workers=args.workers
+            )
+        except (UserError, OSError):
+            raise
+        except Exception as error:
+            raise broken(args.function, error, args.out) from error
     if display.reused:
         console.print(
             f"  {display.reused} of {2 * args.seeds} runs were there already (--fresh redoes them)\n"

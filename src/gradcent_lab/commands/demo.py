@@ -107,13 +107,20 @@ def describe(seeds: int, epochs: int) -> dict[str, str]:
 
     train, test = demo.data()
     weights = sum(parameter.numel() for parameter in demo.network().parameters())
-    drops = ", ".join(str(round(share * epochs)) for share in demo.MILESTONES)
+    drops = [
+        str(at) for at in dict.fromkeys(round(share * epochs) for share in demo.MILESTONES) if 0 < at < epochs
+    ]
+    decay = (
+        f", ÷10 after epoch{'s' * (len(drops) > 1)} {', '.join(drops)} of {epochs}"
+        if drops
+        else f", {epochs} epochs"
+    )
     return {
         "data": f"scikit-learn's digits, 8×8 pixels: {len(train)} images to train, {len(test)} to test",
         "network": f"4 convolutions with batch normalization, 1 linear layer, {weights:,} parameters",
-        "training": f"SGD, momentum 0.9, weight decay 5e-4, batch {demo.BATCH}; lr {demo.LEARNING_RATE}, ÷10 after "
-        f"epochs {drops} of {epochs}",
-        "pairs": f"{seeds} seeds, each without GC and with GC, from the same weights on the same batches",
+        "training": f"SGD, momentum 0.9, weight decay 5e-4, batch {demo.BATCH}; lr {demo.LEARNING_RATE}{decay}",
+        "pairs": f"{'1 seed' if seeds == 1 else f'{seeds} seeds, each'} without GC and with GC, from the same weights "
+        "on the same batches",
     }
 
 

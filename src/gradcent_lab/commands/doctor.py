@@ -12,6 +12,7 @@ from pathlib import Path
 
 LAB = (
     "accelerate",
+    "faster-coco-eval",
     "matplotlib",
     "numpy",
     "pillow",
@@ -128,6 +129,10 @@ def _counts(name: str, folder: Path) -> Line:
             }
         elif name == "fashionmnist":
             return "ok", info.title, str(folder)
+        elif info.task == "detection":
+            from gradcent_lab.detection.sources import count_images
+
+            counts = count_images(name, folder)
         else:
             counts = {split: len(files) for split, files in samples(name, folder)[0].items()}
     except (UserError, OSError) as error:

@@ -31,6 +31,7 @@ def _all(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from gradcent_lab import recipes
+    from gradcent_lab.cost import count
 
     done = finished(args.root)
     table = Table(box=None, pad_edge=False)
@@ -39,13 +40,13 @@ def _all(args: argparse.Namespace) -> int:
     for name in recipes.RECIPES:
         recipe = recipes.get(name)
         counts = [
-            str(cost(recipe.study(scale.name))["runs"]) if scale else "–" for scale in _three(recipe.scales)
+            str(count(recipe.study(scale.name))["runs"]) if scale else "–" for scale in _three(recipe.scales)
         ]
         study = recipe.study(recipe.scales[-1].name).name
         have = ", ".join(f"{count} {scale}" for (s, scale), count in sorted(done.items()) if s == study)
-        table.add_row(name, recipe.paper, recipe.title, " / ".join(counts), have or "–")
+        table.add_row(name, recipe.paper.replace("none", "–"), recipe.title, " / ".join(counts), have or "–")
     for name, words in recipes.WAITING.items():
-        table.add_row(name, "Table " + name[-1] if name.startswith("table") else "–", words, "not yet", "–")
+        table.add_row(name, "–", words, "not yet", "–")
     console = Console()
     console.print(table)
     console.print("\n`gradcent list RECIPE` tells everything about one; `gradcent run RECIPE` runs it.")
@@ -55,21 +56,15 @@ def _all(args: argparse.Namespace) -> int:
 def _one(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from gradcent_lab import recipes
+    from gradcent_lab import cost, recipes
     from gradcent_lab.data import SETS, data_root, find
 
     recipe, console = recipes.get(args.recipe), Console(soft_wrap=True, highlight=False)
-    console.print(f"[bold]{recipe.name}[/bold]  {recipe.paper}: {recipe.title}")
-    speed = throughput(args.root)
+    console.print(f"[bold]{recipe.name}[/bold]  {recipe.heading}")
+    speed = cost.throughput(args.root)
     for scale in recipe.scales:
         study = recipe.study(scale.name)
-        total = cost(study)
-        words = f"{total['runs']} runs"
-        if total["images"]:
-            words += f", {total['images']:,} training images in all"
-            rate = speed.get((study.name, scale.name))
-            if rate:
-                words += f", {total['images'] / rate / 3600:.1f} h at the {rate:,.0f} images/s seen here"
+        words = cost.words(study, speed.get((study.name, scale.name)))
         console.print(f"  scale {scale.name:<6} {scale.words}\n               {words}")
     for name, switch in recipe.switches.items():
         console.print(f"  switch {name}={'|'.join(switch.choices)}: {switch.words}")
@@ -87,21 +82,6 @@ def _three(scales: Any) -> list[Any]:
     return [by_name.get(name) for name in ("paper", "small", "smoke")]
 
 
-def cost(study: Any) -> dict[str, int]:
-    """Count a study's runs and the training images they see."""
-    from gradcent_lab.data import SETS
-
-    runs = images = 0
-    for cell in study.cells:
-        count = len(cell.arms or study.arms) * len(study.seeds)
-        runs += count
-        data = cell.settings.get("data")
-        if data:
-            size = data.get("train") or SETS[data["set"]].images["train"]
-            images += count * cell.settings["epochs"] * size
-    return {"runs": runs, "images": images}
-
-
 def finished(root: Path) -> Counter[tuple[str, str]]:
     """Count the finished runs of a store by study and scale."""
     from gradcent_lab import store
@@ -109,15 +89,3 @@ def finished(root: Path) -> Counter[tuple[str, str]]:
     if not root.is_dir():
         return Counter()
     return Counter((record.study, record.scale) for record in store.load(root))
-
-
-def throughput(root: Path) -> dict[tuple[str, str], float]:
-    """Return the mean training images per second of the finished runs, by study and scale."""
-    from gradcent_lab import store
-
-    rates: dict[tuple[str, str], list[float]] = {}
-    for record in store.load(root) if root.is_dir() else []:
-        seen = [line["samples_per_second"] for line in record.curves if "samples_per_second" in line]
-        if seen:
-            rates.setdefault((record.study, record.scale), []).append(sum(seen) / len(seen))
-    return {key: sum(values) / len(values) for key, values in rates.items()}

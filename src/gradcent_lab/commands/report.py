@@ -52,7 +52,8 @@ def run(args: argparse.Namespace) -> int:
             if finding.comparison:
                 arm = "" if finding.arm == "on" else f", {finding.arm}"
                 name = f"{section.name} ({section.records[0].scale}) {finding.cell}{arm}"
-                console.print(f"  {name:<44} {finding.verdict}", highlight=False)
+                single = " (one pair has no interval)" if finding.comparison.n == 1 else ""
+                console.print(f"  {name:<44} {finding.verdict}{single}", highlight=False, soft_wrap=True)
         console.print(
             f"  [dim]{folder}: {len(texts)} tables, {len(drawn) // 2} figures[/dim]",
             highlight=False,

@@ -29,7 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--cell", action="append", metavar="NAME", help="only this cell of the table; may be repeated")
     add("--seeds", type=int, metavar="N", help="so many seeds instead of the scale's")
     add("--data", type=Path, metavar="FOLDER", help="where the data sets lie (default: GRADCENT_DATA)")
-    add("--download", action="store_true", help="fetch data sets that are missing and may be fetched")
+    add(
+        "--download",
+        action="store_true",
+        help="fetch data sets and weights that are missing and may be fetched",
+    )
     add("--out", type=Path, default=Path("runs"), metavar="FOLDER", help="where the runs go (default ./runs)")
     add("--workers", type=int, default=1, metavar="N", help="runs at a time on this machine (default 1)")
     add("--shard", metavar="I/N", help="only part I of N, for job arrays")
@@ -79,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     study, absent = _present(study, data)
     tasks = shard(tasks_of(study, data), *_part(args.shard))
     names = [cell.name for cell in study.cells]
-    console.print(f"\n[bold]{recipe.paper}: {study.title}[/bold]", highlight=False)
+    console.print(f"\n[bold]{recipe.heading}[/bold]", highlight=False)
     console.print(f"  scale    {study.scale.name}: {study.scale.words}", highlight=False)
     for note in study.notes:
         console.print(f"  note     {note}", highlight=False)
@@ -91,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         trackers=tuple(args.track),
         cpu=args.cpu,
     )
-    display: Any = Display(console, study.arms, len(tasks), _metric(study), names)
+    display: Any = Display(console, study.arms, len(tasks), study.metric, names)
     with display:
         progress = display if first else Silent()
         if args.ray:
@@ -155,14 +159,20 @@ def needed_set(cell: Any) -> str | None:
     return None if found is None else str(found)
 
 
-def _data(args: argparse.Namespace, study: Any) -> Path:
+def _data(args: argparse.Namespace, study: Any) -> Path | None:
+    from gradcent_lab.data import data_root
     from gradcent_lab.data.download import download
+    from gradcent_lab.models.options import DOWNLOAD
 
+    os.environ[DOWNLOAD] = "1"  # for weights: the runs ask for them, maybe in processes of their own
     chosen = args.data or os.environ.get("GRADCENT_DATA")
+    names = sorted({name for cell in study.cells if (name := needed_set(cell))})
+    if not names:
+        return data_root(args.data)
     if not chosen:
         raise UserError("--download needs to know where to: give --data or GRADCENT_DATA")
     root = Path(chosen).expanduser()
-    for name in sorted({name for cell in study.cells if (name := needed_set(cell))}):
+    for name in names:
         download(name, root)
     return root
 
@@ -184,10 +194,3 @@ def _present(study: Any, data: Path | None) -> tuple[Any, list[str]]:
         raise UserError(next(iter(absent.values())))
     kept = tuple(cell for cell in study.cells if cell.name not in absent)
     return replace(study, cells=kept), [f"{name}: {why}" for name, why in absent.items()]
-
-
-def _metric(study: Any) -> str:
-    settings = study.cells[0].settings
-    if "epochs" not in settings:
-        return "value"
-    return "top-1 error, %" if settings.get("metric") == "error" else "accuracy, %"

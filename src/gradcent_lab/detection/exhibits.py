@@ -45,7 +45,7 @@ def paper_table(records: Sequence[RunRecord]) -> Table:
             rows.append((name, arm, *cells, str(len(runs))))
     words = f"{records[0].scale} scale; last epoch, mean ± standard deviation over n runs, the paper's in brackets"
     return Table(
-        f"Table {number} in the paper's shape", ("backbone", "", *metrics, "n"), tuple(rows), (words,)
+        f"Table {number} in the paper's shape", ("backbone", "method", *metrics, "n"), tuple(rows), (words,)
     )
 
 

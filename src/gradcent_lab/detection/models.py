@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.models.options import load_weights, use_weight_standardization
+from gradcent_lab.models.options import load_weights, torchvision_weights, use_weight_standardization
 
 # name → (bottleneck blocks?, blocks a stage, groups, width of a group, torchvision's name if it has weights)
 BACKBONES: dict[str, tuple[bool, tuple[int, int, int, int], int, int, str | None]] = {
@@ -115,7 +115,7 @@ def make_backbone(
     data: Path | None,
 ) -> nn.Module:
     """Build the residual network with its pyramid, load its weights and freeze its first stages."""
-    from torchvision.models import get_model_weights, resnet
+    from torchvision.models import resnet
     from torchvision.models.detection.backbone_utils import BackboneWithFPN
 
     name, pretrained = chosen["backbone"], chosen["pretrained"]
@@ -127,7 +127,7 @@ def make_backbone(
     if pretrained == "torchvision":
         if known is None or chosen["norm"] == "gn":
             raise UserError(f"torchvision has no weights for {name} with {chosen['norm']}: name a file")
-        state = get_model_weights(known).IMAGENET1K_V1.get_state_dict(progress=False)
+        state = torchvision_weights(known)
         body.load_state_dict(
             {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")}, strict=False
         )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_POINTS = 4000  # per series: more cannot be seen
+MOST_MARKERS = 1200  # where every point is an element of the SVG
 
 
 @styled
@@ -56,8 +57,8 @@ def projection(
     axis.fill(*plane.T, facecolor=WITH, alpha=0.09, edgecolor="none")
     axis.plot(*np.vstack([plane, plane[:1]]).T, color=WITH, lw=0.8, alpha=0.7)
     for tip, colour, label, shift in (
-        (tips[0], WITHOUT, r"$-\nabla L$", (-16, 6)),
-        (tips[1], WITH, r"$-P\nabla L$", (8, 2)),
+        (tips[0], WITHOUT, r"$-\nabla L$", (7, -5)),
+        (tips[1], WITH, r"$-P\nabla L$", (-30, -27)),
         (np.array([0.0, 0.42 * reach]), MUTED, "$e$" if up > 0 else "$-e$", (6, -6)),
     ):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 0, "shrinkB": 0}
@@ -88,7 +89,7 @@ def initial_means(panels: Mapping[str, Sequence[np.ndarray]], words: str = "") -
             x = np.arange(at, at + len(values))
             at += len(values)
             keep = slice(None, None, max(1, math.ceil(len(values) * len(layers) / MOST_POINTS)))
-            colour = WITH if number % 2 == 0 else MUTED
+            colour = WITH if number % 2 == 0 else "#7f8a96"  # an image: grey that is seen on light and dark
             axis.scatter(x[keep], values[keep], s=2.5, color=colour, linewidths=0, alpha=0.8, rasterized=True)
         axis.axhline(-7, color=WITHOUT, lw=1, ls="--")
         axis.annotate("$e^{-7}$", (1.005, -7), xycoords=("axes fraction", "data"), color=WITHOUT, va="center")
@@ -113,18 +114,22 @@ def gradient_history(
 
     `series` maps a key of the iteration rows to its panel's title; the scale of the y axis is logarithmic.
     """
+    from matplotlib.ticker import MaxNLocator
+
     columns = min(4, len(series))
     figure, axes = new_figure(2.9 * columns + 0.5, 3.0, 1, columns)
     for axis, (key, title) in zip(axes, series.items(), strict=True):
         for rows, colour, label in ((without, WITHOUT, "without GC"), (with_, WITH, "with GC")):
             values = np.array([row[key] for row in rows], dtype=np.float64)
-            every = max(1, math.ceil(len(values) / MOST_POINTS))
+            every = max(1, math.ceil(len(values) / MOST_MARKERS))
             x = np.arange(len(values))[::every]
-            look = {"s": 4, "color": colour, "alpha": 0.55, "linewidths": 0, "rasterized": True}
-            axis.scatter(x, values[::every], label=label, **look)
+            size = 2.0 if len(x) > 400 else 4.0  # a few points must not look like dust
+            # markers, not an image: inside a page they follow its light or dark mode
+            axis.plot(x, values[::every], "o", ms=size, mew=0, color=colour, alpha=0.6, label=label)
         axis.set_yscale("log")
         axis.set_title(title)
         axis.set_xlabel("iteration")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=5))
     axes[0].legend(loc="best", markerscale=2.5)
     caption(figure, words)
     return figure

@@ -15,7 +15,12 @@ from torch import nn
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.models.dense import DenseNet
-from gradcent_lab.models.options import load_weights, use_group_norm, use_weight_standardization
+from gradcent_lab.models.options import (
+    load_weights,
+    torchvision_weights,
+    use_group_norm,
+    use_weight_standardization,
+)
 from gradcent_lab.models.plain import PlainNet
 from gradcent_lab.models.residual import Basic, Bottleneck, ResidualNet
 
@@ -38,7 +43,7 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
     """Build a network from its specification.
 
     Keys: name; width (or growth); norm: bn | gn; weight_standardization; pretrained: a file below the data
-    folder or an absolute path, or "torchvision" (downloaded by torchvision when it is not in its cache).
+    folder or an absolute path, or "torchvision" (from its cache; fetched where `--download` is given).
     """
     spec = dict(spec)
     name = spec.pop("name")
@@ -68,7 +73,9 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
 def _torchvision(name: str, classes: int, pretrained: bool) -> nn.Module:
     import torchvision
 
-    model: nn.Module = torchvision.models.get_model(name, weights="IMAGENET1K_V1" if pretrained else None)
+    model: nn.Module = torchvision.models.get_model(name)
+    if pretrained:
+        model.load_state_dict(torchvision_weights(name))
     if classes != 1000:
         model.fc = nn.Linear(model.fc.in_features, classes)  # type: ignore[arg-type]
     return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import torch
@@ -10,6 +11,8 @@ from torch import nn
 from torch.nn.utils import parametrize
 
 from gradcent_lab.errors import UserError
+
+DOWNLOAD = "GRADCENT_DOWNLOAD"  # set to 1 by `gradcent run --download`
 
 
 def use_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
@@ -43,6 +46,26 @@ def use_weight_standardization(model: nn.Module) -> nn.Module:
         if isinstance(module, nn.Conv2d) and module.weight[0].numel() > 1:
             parametrize.register_parametrization(module, "weight", Standardize())
     return model
+
+
+def torchvision_weights(name: str) -> dict[str, torch.Tensor]:
+    """Return torchvision's ImageNet weights from its cache; fetched only where `--download` was given."""
+    from torchvision.models import get_model_weights
+
+    weights = get_model_weights(name).IMAGENET1K_V1
+    file = Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name
+    if not file.is_file() and os.environ.get(DOWNLOAD) != "1":
+        raise UserError(
+            f"torchvision's weights of {name} are not at {file}: run with --download, or put {weights.url} there"
+        )
+    try:
+        state: dict[str, torch.Tensor] = weights.get_state_dict(
+            progress=False, check_hash=True, weights_only=True
+        )
+    except OSError as error:
+        reason = getattr(error, "reason", error)
+        raise UserError(f"cannot fetch {weights.url} ({reason}): put the file at {file}") from error
+    return state
 
 
 def load_weights(model: nn.Module, path: Path) -> nn.Module:

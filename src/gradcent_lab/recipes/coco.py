@@ -154,6 +154,7 @@ def make(
         seeds=SEEDS[scale],
         build=build,
         notes=recipe.said(switches),
+        metric="APb" if masks else "AP",
     )
 
 

@@ -16,9 +16,9 @@ from torch import nn
 from gradcent_lab.config import OFF, ON, Arm
 from gradcent_lab.experiment import Measurement
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Cell, Scale, Study
+from gradcent_lab.study import SAME, Cell, Scale, Study
 
-WORDS = "the paper's picture: three dimensions, a quadratic loss; seconds at any scale"
+WORDS = f"a quadratic loss in three dimensions, {SAME}"
 SCALES = tuple(Scale(name, WORDS) for name in ("paper", "small", "smoke"))
 START, CENTRE, CURVATURE = (1.5, -0.5, 1.0), (-0.5, 0.25, 0.5), (1.0, 2.0, 0.5)
 

@@ -6,6 +6,7 @@ paper draws the first without GC and the second with it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,10 @@ from gradcent_lab.recipes.recipe import Recipe
 from gradcent_lab.study import Cell, Study
 
 LAYERS = {"conv1": "conv", "fc": "fc"}
+SCALES = tuple(
+    replace(scale, words=re.sub(r"\b\d+ seeds", "1 seed, as the figure draws", scale.words))
+    for scale in cifar.SCALES
+)
 
 
 def observer() -> Callable[[nn.Module], dict[str, float]]:
@@ -70,7 +75,7 @@ RECIPE = Recipe(
     "fig4",
     "Gradient norm and largest value over the iterations",
     "Figure 4",
-    cifar.SCALES,
+    SCALES,
     make,
     needs=("cifar100",),
     switches={"momentum": cifar.SWITCHES["momentum"]},

@@ -99,6 +99,7 @@ def make(scale: str, switches: Mapping[str, str]) -> Study:
         seeds=SEEDS[scale],
         build=build,
         notes=TABLE5.said(switches),
+        metric="top-1 error, %",
     )
 
 

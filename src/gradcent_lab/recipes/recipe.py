@@ -30,6 +30,13 @@ class Recipe:
     switches: Mapping[str, Switch] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @property
+    def heading(self) -> str:
+        """The title with its place in the paper, where it has one."""
+        if self.paper == "none":
+            return f"{self.title} (not in the paper)"
+        return f"{self.paper[0].upper()}{self.paper[1:]}: {self.title}"
+
     def scale(self, name: str) -> Scale:
         """Return one of the recipe's scales by name."""
         for scale in self.scales:

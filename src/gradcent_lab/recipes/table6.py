@@ -12,11 +12,9 @@ from gradcent_lab.data.layouts import samples
 from gradcent_lab.experiment import Measurement
 from gradcent_lab.recipes.finegrained import SETS
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Cell, Scale, Study
+from gradcent_lab.study import SAME, Cell, Scale, Study
 
-SCALES = tuple(
-    Scale(name, "all images that are there, whatever the scale") for name in ("paper", "small", "smoke")
-)
+SCALES = tuple(Scale(name, f"all images that are there, {SAME}") for name in ("paper", "small", "smoke"))
 
 
 def measure(settings: Mapping[str, Any], data: Path | None) -> tuple[float, list[dict[str, Any]]]:

@@ -67,10 +67,14 @@ def theorem_1(steps: int) -> list[dict[str, Any]]:
             rows.append(
                 _row("4.1 a shift by γ1 changes the output by +γ1ᵀw⁰", right, ROUNDING, right <= ROUNDING)
             )
-            rows.append(_row("4.1 with the printed sign it does not", printed, ROUNDING, printed > ROUNDING))
+            rows.append(
+                _row("4.1 with the printed sign it does not", printed, ROUNDING, printed > ROUNDING, ">")
+            )
     before, after, _ = _train(lambda p: torch.optim.Adam(p, lr=1e-2), {}, steps)
     drift = float((after - before).abs().max())
-    rows.append(_row("4.1 Adam at the gradient does not keep the sums", drift, ROUNDING, drift > ROUNDING))
+    rows.append(
+        _row("4.1 Adam at the gradient does not keep the sums", drift, ROUNDING, drift > ROUNDING, ">")
+    )
     before, after, _ = _train(
         lambda p: SGDW(p, lr=0.05, momentum=0.9, weight_decay=DECAY), {"decay": "decoupled"}, steps
     )
@@ -132,12 +136,12 @@ def theorem_2(gradients: int) -> list[dict[str, Any]]:
         _row("4.2b ‖PH‖ ≤ ‖H‖ in the spectral norm", spectral, one, spectral <= one),
         _row("4.2b ‖PH‖ ≤ ‖H‖ in the Frobenius norm", frobenius, one, frobenius <= one),
         _row("the largest value grows by at most 2 − 2/M", max_ratio, limit, max_ratio <= limit),
-        _row("and that bound is reached", grown, limit, abs(grown - limit) <= ROUNDING),
+        _row("and that bound is reached", grown, limit, abs(grown - limit) <= ROUNDING, "="),
     ]
 
 
-def _row(check: str, value: float, bound: float, holds: bool) -> dict[str, Any]:
-    return {"check": check, "value": value, "bound": bound, "holds": holds}
+def _row(check: str, value: float, bound: float, holds: bool, relation: str = "≤") -> dict[str, Any]:
+    return {"check": check, "value": value, "bound": bound, "holds": holds, "relation": relation}
 
 
 def build(settings: Mapping[str, Any], data: Path | None) -> Measurement:

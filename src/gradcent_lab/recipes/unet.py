@@ -183,6 +183,7 @@ def make(scale: str, switches: Mapping[str, str]) -> Study:
         seeds=tuple(range(size["seeds"])),
         build=build,
         notes=RECIPE.said(switches),
+        metric="IoU, %",
     )
 
 
