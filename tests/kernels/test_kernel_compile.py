@@ -46,7 +46,7 @@ def test_our_form_compiles_where_the_plain_one_does_not():
         optimizer = gradcent.optim.SGD(model.parameters(), model=model, **OPTIONS["SGD"])
         # torch's own wrapper around every step breaks the graph on purpose; inside it the step is one graph
         inside = functools.partial(inspect.unwrap(type(optimizer).step), optimizer)
-        step = torch.compile(inside, fullgraph=True) if compiled else inside
+        step = torch.compile(inside, fullgraph=True) if compiled else optimizer.step
         for seed in range(4):
             torch.manual_seed(seed)
             optimizer.zero_grad()
