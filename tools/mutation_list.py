@@ -162,6 +162,15 @@ _KERNELS = [
     ("native: low part of the mean dropped", "kernels/csrc/sums.h", "*low = isfinite((double)*high) ? (R)((base - (double)*high) + mean) : 0;", "*low = 0;"),
     ("native: decay outside the projection", "kernels/csrc/rules.h", "if (decay == NAME(COUPLED)) x = x + k.decay * old;", ";"),
     ("native: maximize ignored", "kernels/csrc/rules.h", ".sign = (R)rule->sign,", ".sign = 1,"),
+    ('native: at="update" dropped for momentum', "kernels/csrc/rules.h", "if (mode == NAME(SETTLE)) d = (d - a) - b;",
+     "if (mode == NAME(SETTLE) && kind != NAME(MOMENTUM)) d = (d - a) - b;"),
+    ("native: sums that overflow", "kernels/csrc/vectors.h",
+     "mean = NAME(sum_piece)(job, t, k, vector, 0, length, 1, 0, TINY) / (double)length / TINY;", ";"),
+    ("native: gradients left scaled", "kernels/csrc/vectors.h", "g[i] = g[i] / (R)job->rule.unscale;", ";"),
+    ("native: the next row summed with the wrong sign", "kernels/csrc/sums.h",
+     "const R strength = k.sign * k.decay;", "const R strength = k.decay;"),
+    ("native: the last of a range left out", "kernels/csrc/plan.c",
+     "if (k >= range->end - range->begin) break;", "if (k >= range->end - range->begin - 1) break;"),
 ]  # fmt: skip
 
 MUTATIONS = [
@@ -175,5 +184,19 @@ MUTATIONS = [
         "if torch.is_grad_enabled():  #",
         "if False:  #",
         "tests/test_differentiable.py",
+    ),
+    Mutation(
+        "quick: the switch of a group is not looked at",
+        "optim/_quick.py",
+        "    attachment.heed_switch(optimizer, group)\n",
+        "",
+        "tests/test_quick.py",
+    ),
+    Mutation(
+        "quick: the groups behind one that is left out are forgotten",
+        "optim/_quick.py",
+        "return groups[index:]",
+        "return groups[index : index + 1]",
+        "tests/test_quick.py",
     ),
 ]
