@@ -23,6 +23,8 @@ CLASSES: dict[str, dict[str, Any]] = {
     "AdamW": {"lr": 0.01, "weight_decay": 0.1},
     "Adagrad": {"lr": 0.1, "weight_decay": 0.1},
 }
+if not issubclass(torch.optim.AdamW, torch.optim.Adam):
+    del CLASSES["AdamW"]  # until torch 2.6 a class with lists of its own, which torch gathers
 every_class = pytest.mark.parametrize("name", CLASSES)
 
 
