@@ -70,6 +70,15 @@ def centralize_pass(name: str, rounds: int) -> dict[str, Any]:
     }
 
 
+def largest() -> int:
+    """A billion parameters with gradient and momentum take 13 GB; a quarter of that where memory is short."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on this system
+        memory = 0
+    return 1 << 30 if memory > 20e9 else 1 << 28
+
+
 def growth(rounds: int, largest: int) -> dict[str, list[dict[str, Any]]]:
     """How the cost grows with parameters (in 4096-wide matrices) and with tensors (of 32×32)."""
     found: dict[str, list[dict[str, Any]]] = {"parameters": [], "tensors": []}

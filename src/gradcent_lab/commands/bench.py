@@ -20,7 +20,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--rounds", type=int, default=40, help="most rounds per measurement (default: 40)")
     parser.add_argument(
-        "--largest", type=int, default=1 << 28, help="parameters of the largest model (default: 2^28)"
+        "--largest",
+        type=int,
+        help="parameters of the largest model (default: 2^30 if memory allows, or 2^28)",
     )
     parser.add_argument("--threads", type=int, help="threads, for torch and for gradcent (default: torch's)")
     parser.add_argument(
@@ -60,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     found["training_step"] = figures.training_step(args.rounds)
     print(table.training(found["training_step"]), flush=True)  # type: ignore[arg-type]
     if not args.quick:
-        found["growth"] = figures.growth(min(args.rounds, 7), args.largest)
+        found["growth"] = figures.growth(min(args.rounds, 7), args.largest or figures.largest())
         print(table.growth(found["growth"]), flush=True)  # type: ignore[arg-type]
     found["targets"] = table.targets(found)
     print(table.verdict(found["targets"]))
