@@ -88,6 +88,18 @@ def layout_named(name: str, shape: Sequence[int]) -> Layout:
     return LAYOUTS[name](shape)
 
 
+def overridden(value: Layout | str | None, shape: tuple[int, ...], pattern: str, name: str) -> Layout | str:
+    """Return the layout that an override chooses for a parameter, or the reason why it is left alone."""
+    if value is None:
+        return f"left alone by override {pattern!r}"
+    try:
+        layout = layout_named(value, shape) if isinstance(value, str) else value
+        layout.split(shape)
+    except ValueError as error:
+        raise ValueError(f"override {pattern!r} for parameter {name} of shape {shape}: {error}") from None
+    return layout
+
+
 def named_rule(name: str) -> Rule:
     """Return a rule that gives every parameter of two dims or more the layout called ``name``."""
     if name not in LAYOUTS:

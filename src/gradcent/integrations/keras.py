@@ -138,7 +138,7 @@ def _plan(model: Any, layers: str, overrides: Overrides | None) -> tuple[Plan, d
         pattern = next((each for each in overrides or {} if fnmatch.fnmatchcase(variable.path, each)), None)
         if pattern is not None:
             unused.discard(pattern)
-            answer = _chosen((overrides or {})[pattern], shape, pattern)
+            answer = rules.overridden((overrides or {})[pattern], shape, pattern, variable.path)
         elif isinstance(answer, Layout) and layers != "all" and ("Conv" in kind) != (layers == "conv"):
             answer = f'not a {layers} layer, and layers="{layers}"'
         if isinstance(answer, Layout) and answer.length == 1:
@@ -219,14 +219,3 @@ def _einsum(equation: str, shape: tuple[int, ...]) -> Layout | str:
             return f"EinsumDense {equation}: its dims lie in no order a layout knows; choose by override"
         sizes[place] *= size
     return Layout(*sizes)
-
-
-def _chosen(value: Layout | str | None, shape: tuple[int, ...], pattern: str) -> Layout | str:
-    if value is None:
-        return f"left alone by override {pattern!r}"
-    try:
-        layout = rules.layout_named(value, shape) if isinstance(value, str) else value
-        layout.split(shape)
-    except ValueError as error:
-        raise ValueError(f"override {pattern!r} for a variable of shape {shape}: {error}") from None
-    return layout

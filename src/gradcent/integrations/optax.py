@@ -61,7 +61,7 @@ def explain(
         pattern = next((each for each in overrides or {} if fnmatch.fnmatchcase(name, each)), None)
         if pattern is not None:
             unused.discard(pattern)
-            answer = _chosen((overrides or {})[pattern], shape, pattern, name)
+            answer = rules.overridden((overrides or {})[pattern], shape, pattern, name)
         elif (
             isinstance(answer, Layout) and layers != "all" and layouts.convolution(kind) != (layers == "conv")
         ):
@@ -122,17 +122,6 @@ def _walk(model: Any, inputs: tuple[Any, ...]) -> Any:
     if any(name.startswith("equinox.") for name in packages):
         return layouts.equinox(model)
     raise TypeError(f"expected a flax.linen, flax.nnx or Equinox module, got {type(model).__name__}")
-
-
-def _chosen(value: Layout | str | None, shape: tuple[int, ...], pattern: str, name: str) -> Layout | str:
-    if value is None:
-        return f"left alone by override {pattern!r}"
-    try:
-        layout = rules.layout_named(value, shape) if isinstance(value, str) else value
-        layout.split(shape)
-    except ValueError as error:
-        raise ValueError(f"override {pattern!r} for parameter {name} of shape {shape}: {error}") from None
-    return layout
 
 
 def _entry(plan: Plan, path: Any, leaf: Any) -> Entry:

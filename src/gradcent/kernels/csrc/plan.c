@@ -221,16 +221,13 @@ int gradcent_execute(job_t *job, int threads) {
         if (sums > columns) columns = sums;
     }
     if (elements < 32768) threads = 1;
-    if (job->rule.unscale != 0 && run_stage(job, UNSCALE, -1, threads)) return -1;
-    int failed = 0;
-    if (partial) {
-        job->partial = malloc((size_t)partial * sizeof(double));
-        failed = !job->partial || run_stage(job, PIECE_SUM, -1, threads) || run_stage(job, PIECE_MEAN, -1, threads);
-    }
+    /* One room for all stages, had before anything is touched: split vectors use it first, then columns. */
+    const int64_t room = partial > columns ? partial : columns;
+    job->partial = room ? malloc((size_t)room * sizeof(double)) : NULL;
+    if (room && !job->partial) return -1;
+    int failed = job->rule.unscale != 0 && run_stage(job, UNSCALE, -1, threads);
+    if (partial) failed = failed || run_stage(job, PIECE_SUM, -1, threads) || run_stage(job, PIECE_MEAN, -1, threads);
     failed = failed || run_stage(job, PIECE_STEP, -1, threads);
-    free(job->partial);
-    job->partial = columns ? malloc((size_t)columns * sizeof(double)) : NULL;
-    failed = failed || (columns && !job->partial);
     /* One tensor after the other, so that its second reading finds it in the last-level cache. */
     for (int64_t k = 0; k < job->tensor_count && !failed; k++)
         if (in_columns(&job->tensors[k]))

@@ -71,7 +71,8 @@ ALWAYS double NAME(sum_run)(int careful, int64_t n, const R *g, const R *w, R si
 ALWAYS void NAME(stretch)(const int kind, const int decay, int64_t n, const NAME(numbers) k, const NAME(run_t) *r,
                           int64_t i) {
     if (kind != NAME(CENTRE))
-        NAME(loop)(NAME(STEP), kind, decay, 1, n, k, r->w + i, r->g + i, r->m + i, r->v + i, r->high, r->low, NULL);
+        NAME(loop)(NAME(STEP), kind, decay, 1, n, k, r->w + i, r->g + i, kind == NAME(PLAIN) ? NULL : r->m + i,
+                   kind == NAME(ADAM_RULE) ? r->v + i : NULL, r->high, r->low, NULL);
     else if (r->w == r->g)
         NAME(centre)(n, r->w + i, r->high, r->low, 1);
     else
@@ -107,9 +108,11 @@ static double NAME(march)(const rule_t *rule, const NAME(numbers) *k, int64_t n,
                           const R *w, double shift) {
     shift = (double)k->sign * shift;
 #define MARCH(projected, kind, decay) return NAME(march_loop)(projected, n, *k, r, g, w, shift, kind, decay)
-    if (rule->op == CENTRALIZE && w) MARCH(1, NAME(CENTRE), NAME(NO_DECAY));
+    const int projected = w != NULL;
+    if (!projected) w = g; /* moved along with g, not read */
+    if (rule->op == CENTRALIZE && projected) MARCH(1, NAME(CENTRE), NAME(NO_DECAY));
     if (rule->op == CENTRALIZE) MARCH(0, NAME(CENTRE), NAME(NO_DECAY));
-    if (w) EACH_KIND(MARCH, r->m, 1);
+    if (projected) EACH_KIND(MARCH, r->m, 1);
     EACH_KIND(MARCH, r->m, 0);
 #undef MARCH
 }
