@@ -5,6 +5,8 @@ torchrun --standalone --nproc-per-node=2 fsdp1.py
 
 from __future__ import annotations
 
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -13,8 +15,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel
 import gradcent
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
+def train() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 33), nn.Tanh(), nn.Linear(33, 4))
     before = model[0].weight.detach().mean(1).clone()
@@ -32,6 +33,12 @@ def main() -> None:
     if dist.get_rank() == 0:
         print(handles.plan.summary())
         print(f"largest drift of a weight vector's mean: {drift:.1e}")
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    train()
+    gc.collect()  # what is left of the training still holds the group, and with it the group's threads
     dist.destroy_process_group()
 
 

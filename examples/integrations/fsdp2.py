@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -10,8 +12,7 @@ from torch.distributed.fsdp import fully_shard
 import gradcent
 
 
-def main() -> None:
-    dist.init_process_group("gloo")
+def train() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(16, 33), nn.Tanh(), nn.Linear(33, 4))
     for layer in model:
@@ -31,6 +32,12 @@ def main() -> None:
     if dist.get_rank() == 0:
         print(gradcent.attached(optimizer))
         print(f"largest drift of a weight vector's mean: {drift:.1e}")
+
+
+def main() -> None:
+    dist.init_process_group("gloo")
+    train()
+    gc.collect()  # what is left of the training still holds the group, and with it the group's threads
     dist.destroy_process_group()
 
 

@@ -31,6 +31,12 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         raise
 
 
+def drop_leftovers(path: Path) -> None:
+    """Remove the temporary files that a killed process may have left beside `path`."""
+    for each in path.parent.glob(f".{path.name}.*.tmp"):
+        each.unlink(missing_ok=True)
+
+
 def no_space(path: Path) -> UserError:
     """Return the error for a full disk."""
     return UserError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import hashlib
 import os
 import sys
@@ -81,10 +83,19 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
         )
     except ValueError as error:
         raise UserError(f"accelerate refuses this set-up: {error}") from error
+    if accelerator.num_processes > 1:
+        atexit.register(_leave_group)
     if options.trackers:
         plain = {k: v for k, v in config.settings.items() if isinstance(v, int | float | str | bool)}
         accelerator.init_trackers(config.study, config={**plain, "arm": config.arm.name, "seed": config.seed})
     return accelerator
+
+
+def _leave_group() -> None:
+    """Take leave of the other processes; torch's threads, left to themselves, may abort the interpreter's end."""
+    if torch.distributed.is_initialized():
+        gc.collect()  # wrapped models hold the group, and with it its threads
+        torch.distributed.destroy_process_group()
 
 
 def _forget(state: Any, config: RunConfig) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 from gradcent_lab.config import RunConfig
 from gradcent_lab.errors import UserError
-from gradcent_lab.files import make_folder, read_json, read_lines, write_json, write_lines
+from gradcent_lab.files import drop_leftovers, make_folder, read_json, read_lines, write_json, write_lines
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,24 @@ def begin(path: Path, config: RunConfig) -> None:
     write_json(path / "environment.json", environment())
 
 
+# what is written into a run's folder
+_FILES = (
+    "checkpoint.pt",
+    "config.json",
+    "environment.json",
+    "iterations.jsonl",
+    "metrics.jsonl",
+    "result.json",
+)
+
+
 def finish(path: Path, result: dict[str, Any], curves: list[dict[str, Any]]) -> None:
     """Write the curves, then the result that makes the run count, then drop what only a restart needs."""
     write_lines(path / "metrics.jsonl", curves)
     write_json(path / "result.json", result)
     (path / "checkpoint.pt").unlink(missing_ok=True)
+    for name in _FILES:
+        drop_leftovers(path / name)
 
 
 def load_run(path: Path) -> RunRecord:

@@ -180,6 +180,15 @@ def test_stopped_in_every_epoch_and_resumed(tmp_path):
     assert not (resumed.path / "checkpoint.pt").exists()
 
 
+def test_what_a_killed_process_was_writing_goes_when_the_run_is_finished(tmp_path):
+    left = [tmp_path / f".{name}.0a1b2c3d.tmp" for name in ("metrics.jsonl", "checkpoint.pt")]
+    other = tmp_path / ".lock.0a1b2c3d.tmp"  # somebody's who is alive
+    for each in (*left, other):
+        each.write_text("half")
+    store.finish(tmp_path, {"best": 1.0}, [{"epoch": 1}])
+    assert sorted(each.name for each in tmp_path.iterdir()) == [other.name, "metrics.jsonl", "result.json"]
+
+
 @pytest.mark.slow
 def test_killed_at_random_points_and_resumed(tmp_path):
     """kill -9, again and again, until it is through: nothing lost, the same bits."""
