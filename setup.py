@@ -30,27 +30,32 @@ setup(
             [
                 f"{SOURCES}/{name}.c"
                 for name in (
+                    "call",
                     "collect",
+                    "group",
                     "isa_avx2",
                     "isa_avx512",
                     "isa_baseline",
                     "module",
                     "operands",
                     "plan",
+                    "share",
+                    "tensors",
                     "threads",
                 )
             ],
             depends=[
                 f"{SOURCES}/{name}.h"
                 for name in (
+                    "call",
                     "columns",
                     "convert",
                     "engine",
                     "gradcent",
-                    "operands",
                     "rules",
                     "run",
                     "sums",
+                    "tensors",
                     "vectors",
                 )
             ],

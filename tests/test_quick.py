@@ -13,9 +13,14 @@ from torch import nn
 import equations
 import gradcent
 from gradcent.kernels import native
-from gradcent.optim import _quick
 
-pytestmark = pytest.mark.skipif(not native.available(), reason=native.reason())
+pytestmark = [
+    pytest.mark.skipif(not native.available(), reason=native.reason()),
+    pytest.mark.skipif(
+        native.available() and native._way != "torch",
+        reason="whole groups are stepped in C only where torch's functions can be called (test_torch_functions.py)",
+    ),
+]
 
 CLASSES: dict[str, dict[str, Any]] = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
@@ -23,8 +28,6 @@ CLASSES: dict[str, dict[str, Any]] = {
     "AdamW": {"lr": 0.01, "weight_decay": 0.1},
     "Adagrad": {"lr": 0.1, "weight_decay": 0.1},
 }
-if not issubclass(torch.optim.AdamW, torch.optim.Adam):
-    del CLASSES["AdamW"]  # until torch 2.6 a class with lists of its own, which torch gathers
 every_class = pytest.mark.parametrize("name", CLASSES)
 
 
@@ -51,21 +54,6 @@ def hand_over(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
             parameter.grad = equations.handed(parameter.grad, parameter.detach(), decay[parameter], find)
 
 
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many param groups each step left to torch."""
-    left: list[int] = []
-    step = _quick.step
-
-    def counting(*args: Any) -> Any:
-        result = step(*args)
-        left.append(len(result))
-        return result
-
-    monkeypatch.setattr(_quick, "step", counting)
-    return left
-
-
 def compare(
     name: str,
     groups: Callable[[nn.Module], list[dict[str, Any]]],
@@ -87,20 +75,20 @@ def compare(
 
 
 @every_class
-def test_only_the_first_step_is_left_to_torch(name: str, taken: list[int]) -> None:
+def test_only_the_first_step_is_left_to_torch(name: str, left_to_torch: list[int]) -> None:
     compare(name, lambda model: [{"params": list(model.parameters())}])
     first = 1 if name != "Adagrad" else 0  # Adagrad makes its states when it is made
-    assert taken == [first, 0, 0, 0, 0, 0]
+    assert left_to_torch == [first, 0, 0, 0, 0, 0]
 
 
 @every_class
-def test_groups_not_for_this_way_step_once_all_the_same(name: str, taken: list[int]) -> None:
+def test_groups_not_for_this_way_step_once_all_the_same(name: str, left_to_torch: list[int]) -> None:
     def groups(model: nn.Module) -> list[dict[str, Any]]:
         parts = [list(layer.parameters()) for layer in model]  # type: ignore[attr-defined]
         return [{"params": parts[0]}, {"params": parts[1], "foreach": True, "lr": 0.03}, {"params": parts[2]}]
 
     compare(name, groups)
-    assert taken[1:] == [2] * 5  # the second group and those behind it
+    assert left_to_torch[1:] == [2] * 5  # the second group and those behind it
 
 
 @every_class
@@ -184,7 +172,7 @@ def test_weights_count_as_changed() -> None:
         optimizer.zero_grad()
 
 
-def test_a_switch_set_between_steps_is_obeyed(taken: list[int]) -> None:
+def test_a_switch_set_between_steps_is_obeyed(left_to_torch: list[int]) -> None:
     model = nn.Linear(3, 2, bias=False)
     optimizer = gradcent.optim.SGD(model.parameters(), lr=1.0, model=model)
     gradient = torch.tensor([[1.0, 2.0, 6.0], [0.0, 3.0, 3.0]])
@@ -195,4 +183,4 @@ def test_a_switch_set_between_steps_is_obeyed(taken: list[int]) -> None:
         model.weight.grad = gradient.clone()
         optimizer.step()
         torch.testing.assert_close(before - model.weight.detach(), torch.tensor(wanted))
-    assert taken == [0, 0]
+    assert left_to_torch == [0, 0]

@@ -151,8 +151,8 @@ _KERNELS = [
     ("foreach: decay removed by the second pass", "kernels/foreach.py", "again = list(torch._foreach_add(again, shifts))", "pass"),
     ("steps: SGDW's decay coupled", "kernels/steps.py", 'taken = _sgd(options)\n    return None if taken is None else {**taken, "decoupled": True}', "return _sgd(options)"),
     ("native: half sums of short rows in half", "kernels/csrc/vectors.h",
-     "double mean = NAME(sum_run)(CAREFUL, inner, row, weight, sign, decay, shift, 1) / (double)inner;",
-     "double mean = NAME(sum_run)(CAREFUL, inner, row, weight, sign, decay, shift, 1); " + _HALF_SUM.format("mean") + " mean /= (double)inner;"),
+     "NAME(put)(inner, a[q], b[q], high + at, low + at);",
+     "{ " + _HALF_SUM.format("a[q]") + " NAME(put)(inner, a[q], IN_PLACE ? b[q] : 0, high + at, low + at); }"),
     ("native: half sums of long rows in half", "kernels/csrc/vectors.h", "double mean = total / (double)length;",
      _HALF_SUM.format("total") + " double mean = total / (double)length;"),
     ("native: half sums of panels in half", "kernels/csrc/vectors.h", "for (int i = 0; i < inner; i++) total += sums[q * inner + i];",
@@ -169,8 +169,28 @@ _KERNELS = [
     ("native: gradients left scaled", "kernels/csrc/vectors.h", "g[i] = g[i] / (R)job->rule.unscale;", ";"),
     ("native: the next row summed with the wrong sign", "kernels/csrc/sums.h",
      "const R strength = k.sign * k.decay;", "const R strength = k.decay;"),
-    ("native: the last of a range left out", "kernels/csrc/plan.c",
+    ("native: the last of a range left out", "kernels/csrc/share.c",
      "if (k >= range->end - range->begin) break;", "if (k >= range->end - range->begin - 1) break;"),
+    ("native: the last of several small tensors left out", "kernels/csrc/plan.c",
+     "add(tasks, k, SEVERAL, k, end, elements);", "add(tasks, k, SEVERAL, k, end - 1, elements);"),
+    ("native: means of short rows that overflow", "kernels/csrc/vectors.h", "return !bad;", "return 1;"),
+]  # fmt: skip
+
+_GROUPS = [
+    ("group: other parameters are not noticed", "kernels/csrc/group.c",
+     "if (PyList_GetItem(parameters, i) != table->entries[i].parameter) Py_RETURN_NONE;", ";"),
+    ("group: the state that comes next is taken for the parameter's", "kernels/csrc/collect.c",
+     "|| key != parameter) return NULL;", ") return NULL;"),
+    ("group: weights do not count as changed", "kernels/csrc/group.c",
+     "if (stepped == 1) share(&g, count_changes);", ";"),
+    ("group: a parameter of another class is taken", "kernels/csrc/group.c",
+     "if (!gradcent_type_is_plain(parameter)) {", "if (0) {"),
+    ("tensors: a negated view is taken for its memory", "kernels/csrc/tensors.c", "|| torch.is_negated(tensor)) return -1;",
+     ") return -1;"),
+    ("tensors: a subclass is taken for its memory", "kernels/csrc/tensors.c", "|| torch.has_dispatch(tensor)", ""),
+    ("tensors: torch's functions are believed", "kernels/_torch_functions.py", "if _tell_the_truth(kernels, samples):",
+     "if True:"),
+    ("tensors: memory that is not there", "kernels/csrc/tensors.c", "return -1; /* elements, but no memory */", "return 0;"),
 ]  # fmt: skip
 
 MUTATIONS = [
@@ -188,7 +208,7 @@ MUTATIONS = [
     Mutation(
         "quick: the switch of a group is not looked at",
         "optim/_quick.py",
-        "    attachment.heed_switch(optimizer, group)\n",
+        "        attachment.heed_switch(optimizer, group)\n",
         "",
         "tests/test_quick.py",
     ),
@@ -199,4 +219,5 @@ MUTATIONS = [
         "return groups[index : index + 1]",
         "tests/test_quick.py",
     ),
+    *(Mutation(*each, "tests/kernels/test_torch_functions.py tests/test_quick.py") for each in _GROUPS),
 ]

@@ -51,7 +51,9 @@ def apply(mutation: Mutation, copy: Path) -> None:
 
 
 def compile_kernels(copy: Path) -> None:
-    """Build the C extension of a copy."""
+    """Build the C extension of a copy; without the old one, which would stay if the mutation did not compile."""
+    for old in (copy / "src/gradcent/kernels").glob("_native*.so"):
+        old.unlink()
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=copy, capture_output=True, text=True
     )

@@ -7,6 +7,7 @@ are. For an optimizer that is not listed here the user has to say which it is.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Literal
 
 import torch
@@ -109,7 +110,18 @@ def _own_kind(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> DecayK
             return "unknown"
         if flag in group:
             return "decoupled" if group[flag] else "coupled"
-    for ancestor in type(optimizer).__mro__:
+    cls = type(optimizer)
+    if cls not in _known:
+        _known[cls] = _kind_of_class(cls)
+    return _known[cls]
+
+
+# asked in every step
+_known: weakref.WeakKeyDictionary[type, DecayKind] = weakref.WeakKeyDictionary()
+
+
+def _kind_of_class(cls: type) -> DecayKind:
+    for ancestor in cls.__mro__:
         own = ancestor.__dict__.get("decay_kind")
         if own is not None:
             return own  # type: ignore[no-any-return]

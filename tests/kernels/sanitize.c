@@ -54,8 +54,9 @@ static void two_threads(void (*body)(void *), void *data, unsigned threads, unsi
     if (threads > 1) pthread_join(other, NULL);
 }
 
-static uint64_t one(int op, int64_t which, int dtype, int centred, int coupled, int update, int scaled, int special) {
-    static const size_t sizes[] = {4, 8, 2, 2};
+static const size_t sizes[] = {4, 8, 2, 2};
+
+static tensor_t make(int op, int64_t which, int dtype, int centred) {
     const int64_t *l = layouts[which], n = l[0] * l[1] * l[2] * l[3];
     const size_t bytes = (size_t)n * sizes[dtype];
     tensor_t t = {.batch = l[0], .outer = l[1], .vectors = l[2], .inner = l[3], .numel = n, .rate = 0.1,
@@ -65,7 +66,13 @@ static uint64_t one(int op, int64_t which, int dtype, int centred, int coupled, 
         t.data[k] = malloc(bytes);
         for (int64_t i = 0; i < n; i++) put(t.data[k], dtype, i, k >= STATE && op != SGD ? fabs(noise()) : noise());
     }
-    if (special) put(t.data[GRAD], dtype, n / 2, special == 1 ? NAN : INFINITY);
+    return t;
+}
+
+static uint64_t one(int op, int64_t which, int dtype, int centred, int coupled, int update, int scaled, int special) {
+    tensor_t t = make(op, which, dtype, centred);
+    const size_t bytes = (size_t)t.numel * sizes[dtype];
+    if (special) put(t.data[GRAD], dtype, t.numel / 2, special == 1 ? NAN : INFINITY);
     job_t job = {.tensors = &t, .tensor_count = 1,
                  .rule = {.op = op, .update = update && op != CENTRALIZE, .nesterov = which % 3 == 0, .coupled = coupled,
                           .projected = coupled, .decay = coupled ? 0.1 : 0, .shrink = coupled ? 0 : 0.01, .sign = 1,
@@ -77,6 +84,34 @@ static uint64_t one(int op, int64_t which, int dtype, int centred, int coupled, 
         free(t.data[k]);
     }
     return sum;
+}
+
+/* Many tensors in one call, small ones and empty ones between others: the same bits as one by one. */
+static int several(int op) {
+    enum { TENSORS = 90, KINDS = sizeof layouts / sizeof *layouts };
+    tensor_t list[TENSORS], alone[TENSORS];
+    rule_t rule = {.op = op, .coupled = 1, .projected = 1, .decay = 0.1, .sign = 1, .momentum = 0.9, .keep = 1,
+                   .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
+    int different = 0;
+    for (int k = 0; k < TENSORS; k++) {
+        const uint64_t before = state;
+        list[k] = make(op, k * 7 % KINDS, k % 4, k % 5 != 0);
+        state = before;
+        alone[k] = make(op, k * 7 % KINDS, k % 4, k % 5 != 0);
+        if (k % 9 == 4) list[k].numel = alone[k].numel = 0;
+        job_t job = {.tensors = &alone[k], .tensor_count = 1, .rule = rule};
+        if (gradcent_execute(&job, 1)) abort();
+    }
+    job_t job = {.tensors = list, .tensor_count = TENSORS, .rule = rule};
+    if (gradcent_execute(&job, 2)) abort();
+    for (int k = 0; k < TENSORS; k++)
+        for (int d = 0; d < OPERANDS; d++) {
+            if (list[k].data[d])
+                different |= memcmp(list[k].data[d], alone[k].data[d], (size_t)list[k].numel * sizes[list[k].dtype]);
+            free(list[k].data[d]);
+            free(alone[k].data[d]);
+        }
+    return different;
 }
 
 int main(void) {
@@ -100,6 +135,8 @@ int main(void) {
         printf("%s %016llx\n", names[e], (unsigned long long)sum);
         if (ran++ && sum != expected) return 1;
         expected = sum;
+        for (int op = CENTRALIZE; op <= ADAGRAD; op++)
+            if (several(op)) return 6;
     }
     /* orders of memory: channels-last, gaps, an order that is no layout */
     tensor_t t = {.numel = 6 * 4 * 3 * 5};

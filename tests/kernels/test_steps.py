@@ -83,7 +83,7 @@ def test_training_changes_path_at_any_step(name):
 @needs_native
 def test_the_fused_step_is_used_and_makes_no_temporaries(monkeypatch):
     calls = []
-    monkeypatch.setattr(steps.native, "sgd", lambda *args, **kwargs: calls.append("native"))
+    monkeypatch.setattr(steps.native, "group", lambda *args, **kwargs: calls.append("native") or True)
     model = network()
     for flags, expected in (
         ({}, ["native"]),
@@ -123,19 +123,18 @@ def test_collect_takes_what_torch_would():
         each.grad = torch.ones(2)
     state = {params[3]: {"a": 3}, params[1]: {"a": 1}, params[2]: {"a": 2}}  # another order
     outputs = ([], [], [])
-    assert native.collect(params, state, ("a",), outputs, required=True, thorough=True)
+    assert native.collect(params, state, ("a",), outputs, required=True)
     assert [id(p) for p in outputs[0]] == [id(p) for p in params[1:]]
     assert [id(g) for g in outputs[1]] == [id(p.grad) for p in params[1:]]
     assert outputs[2] == [1, 2, 3]
     del state[params[2]]["a"]
     kept = ([], [], [])
-    assert not native.collect(params, state, ("a",), kept, required=True, thorough=True)
+    assert not native.collect(params, state, ("a",), kept, required=True)
     assert kept == ([], [], [])
-    assert native.collect(params, state, ("a",), kept, required=False, thorough=True)
+    assert native.collect(params, state, ("a",), kept, required=False)
     assert kept[2] == [1, None, 3]
     params[1].grad = torch.eye(2)[0].to_sparse()
-    assert not native.collect(params, state, (), ([], []), required=False, thorough=True)
-    assert native.collect(params, state, (), ([], []), required=False, thorough=False)
+    assert not native.collect(params, state, (), ([], []), required=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

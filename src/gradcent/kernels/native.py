@@ -8,9 +8,7 @@ instruction set. Parameters that the plan leaves alone (layout None) are part of
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -18,6 +16,8 @@ import torch
 from torch import Tensor
 
 from gradcent.layout import Layout
+
+from . import _torch_functions
 
 try:
     from gradcent.kernels import _native
@@ -48,7 +48,8 @@ def reason() -> str:
     """Return the instruction set in use and the threads' origin, or why there are no native kernels."""
     if _native is None:
         return _why_not
-    return f"native CPU kernels ({_native.instruction_set()}, threads of {_openmp})"
+    slower = "" if _way == "torch" else f", tensors seen through {_way}"  # than torch's own functions
+    return f"native CPU kernels ({_native.instruction_set()}, threads of {_openmp}{slower})"
 
 
 def centralize_(
@@ -120,7 +121,7 @@ def sgd(
         momentum_buffers = []
     _step(
         _kernels().sgd,
-        [params, grads, momentum_buffers or None],
+        (params, grads, momentum_buffers or None),
         layouts,
         (float(lr), float(momentum), dampening, nesterov, weight_decay, decoupled, projected, maximize),
         at,
@@ -153,7 +154,7 @@ def adam(
         return
     _step(
         _kernels().adam,
-        [params, grads, exp_avgs, exp_avg_sqs, steps],
+        (params, grads, exp_avgs, exp_avg_sqs, steps),
         layouts,
         (float(lr), float(beta1), float(beta2), eps, weight_decay, decoupled, projected, maximize),
         at,
@@ -184,12 +185,37 @@ def adagrad(
         return
     _step(
         _kernels().adagrad,
-        [params, grads, state_sums, steps],
+        (params, grads, state_sums, steps),
         layouts,
         (float(lr), lr_decay, eps, weight_decay, decoupled, projected, maximize),
         at,
         grad_scale,
     )
+
+
+def table(params: list[Tensor], layouts: Layouts) -> Any:
+    """Return what `group` is to know of these parameters, from step to step."""
+    kept = list(params)
+    return (_kernels().table(kept, _as_list(layouts)), kept)
+
+
+def group(
+    name: str,
+    known: Any,
+    params: list[Tensor],
+    state: Any,
+    keys: tuple[str, ...],
+    numbers: tuple[Any, ...],
+    *,
+    at: At,
+) -> bool | None:
+    """One step of `name` (sgd, adam, adagrad) for the parameters that have a gradient, with torch's states.
+
+    False: something is out of the ordinary, nothing was touched. None: `known` is another list's table.
+    The numbers are those of the step functions above, in their order.
+    """
+    numbers = (*numbers, at == "update", 0.0, torch.get_num_threads())
+    return _kernels().group(name, known[0], params, state, keys, numbers)  # type: ignore[no-any-return]
 
 
 def collect(
@@ -199,13 +225,12 @@ def collect(
     outputs: tuple[list[Any], ...],
     *,
     required: bool,
-    thorough: bool,
 ) -> bool:
     """Gather parameters with gradients, gradients and states, as torch's `_init_group` does; False: not done.
 
-    `required`: every state must be there. `thorough`: every gradient must be a dense tensor on the CPU.
+    Every gradient must be a dense tensor on the CPU and, if `required`, every state must be there.
     """
-    return _native is not None and bool(_native.collect(params, state, keys, required, thorough, outputs))
+    return _native is not None and bool(_native.collect(params, state, keys, required, outputs))
 
 
 def _kernels() -> Any:
@@ -220,26 +245,22 @@ def _as_list(items: Sequence[Any]) -> list[Any]:
 
 def _step(
     kernel: Callable[..., list[int]],
-    lists: list[list[Any] | None],
+    lists: tuple[list[Any] | None, ...],
     layouts: Layouts,
     numbers: tuple[Any, ...],
     at: At,
     grad_scale: Tensor | None,
 ) -> None:
     """Run `kernel`; what it leaves out (dims in an odd order) goes through contiguous copies."""
-    tail = (*numbers, at == "update", 0.0 if grad_scale is None else float(grad_scale))
-    threads = torch.get_num_threads()
+    scale = 0.0 if grad_scale is None else float(grad_scale)
+    numbers = (*numbers, at == "update", scale, torch.get_num_threads())
     _refuse_negated(lists[1] or ())
-    left_out = kernel(*lists, _as_list(layouts), *tail, threads)
+    left_out = kernel(lists, _as_list(layouts), numbers)
     for i in left_out:
         originals = [None if items is None else items[i] for items in lists]
         copies = [[None if t is None else t.contiguous()] for t in originals]
-        kernel(
-            *[copy if items is not None else None for copy, items in zip(copies, lists, strict=True)],
-            [layouts[i]],
-            *tail,
-            threads,
-        )
+        theirs = tuple(None if items is None else copy for copy, items in zip(copies, lists, strict=True))
+        kernel(theirs, [layouts[i]], numbers)
         for items, original, (copy,) in zip(lists, originals, copies, strict=True):
             if items is not None and original is None:
                 items[i] = copy  # a momentum buffer that was not there
@@ -260,10 +281,10 @@ def _centralize(
     threads = torch.get_num_threads()
     _refuse_negated(tensors)
     shared = {}
-    for i in kernels.centralize(out, tensors, weights, _as_list(layouts), decay, threads):
+    for i in kernels.centralize((out, tensors, weights), _as_list(layouts), (decay, threads)):
         copy = tensors[i].clone(memory_format=torch.contiguous_format)
         weight = None if weights is None else [weights[i].contiguous()]
-        kernels.centralize([copy], [copy], weight, [layouts[i]], decay, threads)
+        kernels.centralize(([copy], [copy], weight), [layouts[i]], (decay, threads))
         if torch._debug_has_internal_overlap(out[i]) == 0:
             out[i].copy_(copy)
         else:
@@ -273,13 +294,15 @@ def _centralize(
 
 def _refuse_negated(gradients: Sequence[Any]) -> None:
     """DLPack does not say that a gradient is the negated view of its memory, as torch.imag(z.conj()) is."""
-    if any(map(Tensor.is_neg, gradients)):
+    if _way == "dlpack" and any(map(Tensor.is_neg, gradients)):
         index = next(i for i, each in enumerate(gradients) if each.is_neg())
         raise Unsupported(f"tensor {index}: its gradient is a negated view; resolve_neg() it")
 
 
 def _touched(tensors: list[Tensor]) -> None:
     """Tell autograd that these were written to, as an in-place operation of torch's would."""
+    if _kernels().count_changes(tensors):
+        return
     try:
         torch.autograd.graph.increment_version(tensors)
     except RuntimeError:  # made under inference mode: such tensors keep no count
@@ -292,46 +315,25 @@ def _describe(tensor: Tensor) -> tuple[int, int, tuple[int, ...], tuple[int, ...
     plain = type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__
     dense = plain and tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_neg()
     dtype = _DTYPES.get(tensor.dtype, -1) if dense else -1
-    return (tensor.data_ptr(), dtype, tuple(tensor.shape), tensor.stride()) if dtype >= 0 else (0, -1, (), ())
+    if dtype < 0 or (
+        tensor.data_ptr() == 0 and tensor.numel()
+    ):  # such as the zeros that autograd does not write out
+        return (0, -1, (), ())
+    return (tensor.data_ptr(), dtype, tuple(tensor.shape), tensor.stride())
 
 
-def _openmp_entry_points() -> tuple[str, list[int]]:
-    """Find the OpenMP library that torch computes with, and its addresses for starting a parallel region."""
-    names = ["GOMP_parallel", "__kmpc_fork_call", "__kmpc_push_num_threads", "__kmpc_global_thread_num"]
-    names += ["omp_get_thread_num"]
-    for path in (None, *_openmp_libraries()):
-        try:
-            library = ctypes.CDLL(path, mode=ctypes.DEFAULT_MODE | getattr(os, "RTLD_NOLOAD", 0))
-        except OSError:
-            continue
-        found = [_address(library, name) for name in names]
-        if found[0] or all(found[1:4]):
-            return ("torch's OpenMP", found)
-    return ("one core: torch's OpenMP was not found", [0, 0, 0, 0, 0])
-
-
-def _address(library: ctypes.CDLL, name: str) -> int:
-    function = getattr(library, name, None)
-    return 0 if function is None else ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-def _openmp_libraries() -> list[str]:
-    """Return libraries already in the process whose name looks like OpenMP, then those shipped with torch."""
-    found: list[str] = []
-    if sys.platform == "linux":
-        with open("/proc/self/maps") as maps:
-            found = [line.split(maxsplit=5)[-1].strip() for line in maps if "omp" in line.rpartition("/")[2]]
-    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
-    shipped = os.listdir(folder) if os.path.isdir(folder) else []
-    return [*dict.fromkeys(found), *(os.path.join(folder, name) for name in sorted(shipped) if "omp" in name)]
+def _look_through(way: str) -> str:
+    """Choose how the C code looks at tensors: "torch", or if that cannot be "dlpack", or if that cannot be "python"."""
+    if way not in ("torch", "dlpack", "python"):
+        raise ValueError(f"GRADCENT_LOOK is {way!r}, but there are only 'torch', 'dlpack' and 'python'")
+    exchange = getattr(Tensor, "__dlpack_c_exchange_api__", None) if way != "python" else None
+    _kernels().setup((Tensor, torch.nn.Parameter), exchange, _describe, torch.zeros_like, *_entry_points)
+    if way == "torch" and _torch_functions.use_for_tensors(_native, _DTYPES):
+        return "torch"
+    _kernels().torch_functions(None)
+    return "python" if exchange is None else "dlpack"
 
 
 if _native is not None:
-    _openmp, _entry_points = _openmp_entry_points()
-    _native.setup(
-        (Tensor, torch.nn.Parameter),
-        getattr(Tensor, "__dlpack_c_exchange_api__", None),
-        _describe,
-        torch.zeros_like,
-        *_entry_points,
-    )
+    _openmp, _entry_points = _torch_functions.openmp()
+    _way = _look_through(os.environ.get("GRADCENT_LOOK", "torch"))

@@ -62,6 +62,44 @@ def take(
     return True
 
 
+def take_group(
+    name: str,
+    params: list[Tensor],
+    state: Any,
+    options: dict[str, Any],
+    table: Callable[..., Any],
+    *,
+    at: At,
+    projected: bool,
+) -> bool:
+    """Do the same for a param group on the CPU whose states exist.
+
+    `table(anew=True)` makes native.table again; it returns None for parameters it does not know.
+    """
+    if _asked_for_torchs(options):
+        return False
+    if "betas" in options:
+        options = {**options, "beta1": options["betas"][0], "beta2": options["betas"][1]}
+    taken = _ADAPT[name](options)
+    if taken is None:
+        return False
+    kernel = _NAMES[name]
+    keys = _KEYS[kernel] if kernel != "sgd" or taken["momentum"] != 0 else ()
+    numbers = (
+        *[taken[each] for each in _NUMBERS[kernel]],
+        taken["weight_decay"],
+        taken["decoupled"],
+        projected,
+        taken["maximize"],
+    )
+    for anew in (False, True):
+        known = table(anew=anew)
+        stepped = False if known is None else native.group(kernel, known, params, state, keys, numbers, at=at)
+        if stepped is not None:
+            return stepped
+    return False
+
+
 def known(name: str) -> bool:
     """Whether there is a whole step for torch's functional `name`."""
     return name in _ADAPT
@@ -137,5 +175,16 @@ _ADAPT: dict[str, Callable[[dict[str, Any]], Taken | None]] = {
     "adagrad": _adagrad,
 }
 _NAMES = {"sgd": "sgd", "sgdw": "sgd", "adam": "adam", "adamw": "adam", "adagrad": "adagrad"}
+_NUMBERS = {
+    "sgd": ("lr", "momentum", "dampening", "nesterov"),
+    "adam": ("lr", "beta1", "beta2", "eps"),
+    "adagrad": ("lr", "lr_decay", "eps"),
+}
+# torch's names of the states, in the order of our operands
+_KEYS = {
+    "sgd": ("momentum_buffer",),
+    "adam": ("exp_avg", "exp_avg_sq", "step"),
+    "adagrad": ("sum", "step"),
+}
 # which of the lists behind params and grads are ours: Adam's third is amsgrad's
 _STATES = {"sgd": (0,), "sgdw": (0,), "adam": (0, 1, 3), "adamw": (0, 1, 3), "adagrad": (0, 1)}

@@ -131,6 +131,7 @@ class Seamed(Centralized):
         return result
 
     _init_group: Any = _collect  # torch's classes each have a signature of their own for it
+    _gradcent_init_group = _init_group
 
 
 class Hooked(Centralized):

@@ -1,8 +1,8 @@
 """Gathering an optimizer's lists in C once its states exist, in place of torch's `_init_group`.
 
 torch walks over the parameters in Python, 1 to 3 ms for 2,000 of them; that would be most of the
-step. Whatever is out of the ordinary (a missing state, options that need torch's own checks, and, if
-`thorough`, sparse, complex or sharded gradients) is left to torch.
+step. Whatever is out of the ordinary (a missing state, options that need torch's own checks, sparse,
+complex or sharded gradients) is left to torch.
 """
 
 from __future__ import annotations
@@ -20,20 +20,17 @@ def collect(
     optimizer: torch.optim.Optimizer,
     group: dict[str, Any],
     lists: tuple[list[Any], ...],
-    *,
-    complete: bool = False,
-    thorough: bool = True,
 ) -> Any:
-    """Fill `lists` (parameters, gradients, states) and return what `_init_group` would; None if not done.
-
-    SGD's momentum buffers may be missing, unless the lists must be `complete`.
-    """
-    if any(group.get(name) for name in _SPECIAL):
+    """Fill `lists` (parameters, gradients, states) and return what `_init_group` would; None if not done."""
+    if any(group.get(name) for name in _SPECIAL) or type(group["params"]) is not list:
+        return None
+    if not isinstance(optimizer.state, dict):
         return None
     if isinstance(optimizer, torch.optim.SGD):
         with_momentum = group["momentum"] != 0
         keys: tuple[str, ...] = ("momentum_buffer",) if with_momentum else ()
-        outputs, required, result = lists if with_momentum else lists[:2], complete, False
+        # torch makes the buffers that are missing
+        outputs, required, result = lists if with_momentum else lists[:2], False, False
     elif isinstance(optimizer, torch.optim.Adam):
         # the fifth list is amsgrad's
         keys, required, result = ("exp_avg", "exp_avg_sq", "step"), True, False
@@ -43,7 +40,5 @@ def collect(
         result = (False, False)  # type: ignore[assignment]
     else:
         return None
-    done = native.collect(
-        group["params"], optimizer.state, keys, outputs, required=required, thorough=thorough
-    )
+    done = native.collect(group["params"], optimizer.state, keys, outputs, required=required)
     return result if done else None

@@ -1,24 +1,21 @@
-"""A whole step in two calls of C per param group, without torch's Python around it.
+"""A whole step in one call of C per param group, without torch's Python around it.
 
 torch's own `step` looks each parameter up several times in Python. On 2,000 small tensors that takes
 longer than the arithmetic. Once all states exist, and where nothing asks for more (gradient scalers,
-torch's own forms, other devices, sharded or sparse gradients), the lists are gathered in C and handed to
-the kernels directly. What cannot be done here is left to the rebuilt torch step, untouched.
+torch's own forms, other devices, sharded or sparse gradients), everything is found and stepped in C. What
+cannot be done here is left to the rebuilt torch step, untouched.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
 from ..attachment import Attachment
 from ..kernels import native, steps
-from ._collect import collect
-from ._planned import planned
-
-# how many lists torch's functional form takes, parameters and gradients included
-LISTS = {"sgd": 3, "sgdw": 3, "adam": 6, "adamw": 6, "adagrad": 4}
+from ._planned import table
 
 
 def step(optimizer: torch.optim.Optimizer, name: str, attachment: Attachment) -> list[dict[str, Any]]:
@@ -32,34 +29,21 @@ def step(optimizer: torch.optim.Optimizer, name: str, attachment: Attachment) ->
     ):
         return groups
     for index, group in enumerate(groups):
-        if not _take(optimizer, group, name, attachment):
+        attachment.heed_switch(optimizer, group)
+        params = group["params"]
+        if not _usual(params, optimizer.state) or not steps.take_group(
+            name,
+            params,
+            optimizer.state,
+            group,
+            functools.partial(table, attachment, index, params),
+            at=attachment.options.at,
+            projected=attachment.projects_decay(optimizer, group),
+        ):
             return groups[index:]
     return []
 
 
-def _take(optimizer: torch.optim.Optimizer, group: dict[str, Any], name: str, attachment: Attachment) -> bool:
-    lists: tuple[list[Any], ...] = tuple([] for _ in range(LISTS[name]))
-    if not group["params"] or group["params"][0].device.type != "cpu":
-        return False
-    attachment.heed_switch(optimizer, group)
-    if collect(optimizer, group, lists, complete=True, thorough=False) is None:
-        return False
-    params, gradients, *states = lists
-    if not params:
-        return True  # nothing has a gradient: nothing to do
-    options = group
-    if "betas" in group:
-        beta1, beta2 = group["betas"]
-        options = {**group, "beta1": beta1, "beta2": beta2}
-    layouts, _ = planned(attachment, params)
-    return steps.take(
-        name,
-        params,
-        gradients,
-        states,
-        options,
-        layouts,
-        at=attachment.options.at,
-        projected=attachment.projects_decay(optimizer, group),
-        kernel=attachment.options.kernel,
-    )
+def _usual(params: Any, state: Any) -> bool:
+    """Whether these are the containers torch makes, and on the CPU: numbers elsewhere are not to be waited for."""
+    return type(params) is list and isinstance(state, dict) and (not params or params[0].device.type == "cpu")

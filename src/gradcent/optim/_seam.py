@@ -160,7 +160,7 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
         return made
 
     switched_off = rebuild("off")
-    quick = inside.__name__ in _quick.LISTS
+    quick = steps.known(inside.__name__)
 
     @functools.wraps(switched_off)
     def step(self: Any, closure: Any = None) -> Any:
@@ -168,7 +168,11 @@ def centralized_step(torch_class: type, functional_name: str, functional: Functi
         mine = self._gradcent
         if torch.compiler.is_compiling():
             return body(self, closure)
-        if mine is None or not quick or torch.is_grad_enabled():
+        # A subclass that collects its lists in its own way is stepped in torch's.
+        own = getattr(type(self), "_init_group", None) is not getattr(
+            type(self), "_gradcent_init_group", None
+        )
+        if mine is None or not quick or own or torch.is_grad_enabled():
             return _marked(self, body, closure)
         loss = None
         if closure is not None:

@@ -24,6 +24,9 @@ enum { PARAM, GRAD, STATE, STATE2, OPERANDS };
 #define BLOCK 512
 /* Vectors whose elements lie in runs shorter than this are handled side by side, a panel at a time. */
 #define SHORT 64
+/* Short rows of at least so many elements, whole registers of them, step row by row; others as one run, each
+ * element with its own copy of the mean. */
+#define ROW 24
 /* Rows of a large tensor of columns are summed in this many chunks. */
 #define COLUMN_CHUNKS 32
 
@@ -37,8 +40,11 @@ typedef struct {
     int64_t partial;   /* index of this tensor's first partial sum, if its vectors are split */
     uint8_t dtype;
     uint8_t centred; /* 0: the plan leaves this tensor alone */
-    uint8_t first;   /* SGD: the momentum buffer holds nothing yet */
+    uint8_t first;   /* NEW_BUFFER, LEFT_OUT or 0 */
 } tensor_t;
+
+/* SGD: the momentum buffer holds nothing yet. Or: this tensor has no part in the call. */
+enum { NEW_BUFFER = 1, LEFT_OUT };
 
 typedef struct {
     int op;
@@ -56,9 +62,10 @@ typedef struct {
 
 /* FLAT: elements begin..end, no mean. VECTORS: whole weight vectors begin..end. PIECE_SUM, PIECE_MEAN
  * and PIECE_STEP: the three stages of a vector that is split.
+ * SEVERAL: whole small tensors, from this one to the one before end.
  * UNSCALE: divide elements begin..end. COLUMN_…: the three stages of a large tensor of columns; begin is
  * the batch and end the chunk of rows (for means: vectors begin..end). */
-enum { FLAT, VECTORS, PIECE_SUM, PIECE_MEAN, PIECE_STEP, UNSCALE, COLUMN_SUM, COLUMN_MEAN, COLUMN_STEP };
+enum { FLAT, VECTORS, SEVERAL, PIECE_SUM, PIECE_MEAN, PIECE_STEP, UNSCALE, COLUMN_SUM, COLUMN_MEAN, COLUMN_STEP };
 
 typedef struct {
     int32_t tensor;
@@ -90,6 +97,10 @@ extern const engine_t gradcent_engine_avx512;
 int gradcent_arrange(tensor_t *tensor, int ndim, const int64_t *shape, const int64_t *strides,
                      const int64_t layout[4]);
 int gradcent_execute(job_t *job, int threads);
+
+/* share.c: item(context, k) for k in 0..count. border gives where a part begins, if the parts are not equal. */
+void gradcent_share(int64_t count, int threads, int backwards, int64_t (*border)(void *context, int part, int parts),
+                    void (*item)(void *context, int64_t k), void *context);
 
 /* threads.c */
 const engine_t *gradcent_engine(void);

@@ -5,6 +5,8 @@
 #include "gradcent.h"
 
 #define TASK_ELEMENTS 131072 /* about what one task works on: 512 KiB of float32 gradient */
+#define SMALL_ELEMENTS 4096  /* tensors up to this size share tasks */
+#define SMALL_TASK 16384     /* of about so many elements */
 #define PANEL_ELEMENTS 49152 /* a panel of columns is read twice: so much of the gradient stays in cache */
 #define PANEL_LEAST 32       /* but two cache lines are the least worth fetching from each row */
 #define MAX_PARTS 64
@@ -104,7 +106,8 @@ static int in_columns(const tensor_t *t) {
 }
 
 static int64_t panel(const tensor_t *t) {
-    int64_t elements = PANEL_ELEMENTS / t->outer;
+    if (t->inner >= SHORT) return 0;
+    int64_t elements = t->outer == 1 ? BLOCK : PANEL_ELEMENTS / t->outer;
     if (elements < PANEL_LEAST) elements = PANEL_LEAST;
     if (elements > BLOCK) elements = BLOCK;
     return elements / t->inner > 0 ? elements / t->inner : 1;
@@ -120,8 +123,20 @@ static void list_columns(const job_t *job, int stage, int64_t k, tasks_t *tasks)
         for (int64_t chunk = 0; chunk < COLUMN_CHUNKS; chunk++) add(tasks, k, stage, b, chunk, 1);
 }
 
+/* Small tensors from k on, in one task; returns the first that is not part of it. */
+static int64_t add_several(const job_t *job, int64_t k, tasks_t *tasks) {
+    int64_t end = k, elements = 0;
+    while (end < job->tensor_count && job->tensors[end].numel <= SMALL_ELEMENTS && elements < SMALL_TASK)
+        elements += job->tensors[end++].numel;
+    if (elements) add(tasks, k, SEVERAL, k, end, elements);
+    return end;
+}
+
 static void list(const job_t *job, int stage, tasks_t *tasks) {
     for (int64_t k = 0; k < job->tensor_count; k++) {
+        while (stage == PIECE_STEP && k < job->tensor_count && job->tensors[k].numel <= SMALL_ELEMENTS)
+            k = add_several(job, k, tasks);
+        if (k == job->tensor_count) return;
         const tensor_t *t = &job->tensors[k];
         int split = is_split(t);
         if (t->numel == 0 || (in_columns(t) && stage != UNSCALE)) continue;
@@ -142,46 +157,30 @@ static void list(const job_t *job, int stage, tasks_t *tasks) {
 
 /* ---- running it */
 
-/* Each thread has a range of tasks of its own, the same one in every call with the same tensors: what it
- * wrote in the last step, or read in the last stage, may still be in its caches, and cores of one machine
- * need not share any. Who is done early takes tasks from the others. */
-typedef struct {
-    _Alignas(64) int64_t taken;
-    int64_t begin, end;
-} range_t;
-
-#define MAX_THREADS 256
-
 typedef struct {
     const engine_t *engine;
     const job_t *job;
-    const task_t *tasks;
-    int count, backwards;
-    range_t ranges[MAX_THREADS];
-} queue_t;
+    const tasks_t *tasks;
+} stage_t;
 
-static void work(void *data) {
-    queue_t *queue = data;
-    const int own = gradcent_thread_number() % queue->count;
-    for (int other = 0; other < queue->count; other++) {
-        range_t *range = &queue->ranges[(own + other) % queue->count];
-        for (;;) {
-            const int64_t k = __atomic_fetch_add(&range->taken, 1, __ATOMIC_RELAXED);
-            if (k >= range->end - range->begin) break;
-            queue->engine->run(queue->job, &queue->tasks[queue->backwards ? range->end - 1 - k : range->begin + k]);
-        }
-    }
+static void run_task(void *context, int64_t k) {
+    const stage_t *stage = context;
+    stage->engine->run(stage->job, &stage->tasks->items[k]);
 }
 
-static void share_out(queue_t *queue, const tasks_t *tasks, int threads) {
-    int64_t at = 0;
-    queue->count = threads;
-    for (int part = 0; part < threads; part++) {
-        const double limit = (double)tasks->elements * (part + 1) / threads;
-        queue->ranges[part] = (range_t){.begin = at};
-        while (at < tasks->count && (part == threads - 1 || (double)tasks->items[at].before < limit)) at++;
-        queue->ranges[part].end = at;
+/* The first task of a part: every part has about as many elements. */
+static int64_t border(void *context, int part, int parts) {
+    const tasks_t *tasks = ((stage_t *)context)->tasks;
+    const double limit = (double)tasks->elements * part / parts;
+    int64_t low = 0, high = tasks->count;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if ((double)tasks->items[middle].before < limit)
+            low = middle + 1;
+        else
+            high = middle;
     }
+    return low;
 }
 
 /* All tensors, or for the stages of columns the one given. */
@@ -191,13 +190,10 @@ static int run_stage(const job_t *job, int stage, int64_t tensor, int threads) {
         list(job, stage, &tasks);
     else
         list_columns(job, stage, tensor, &tasks);
-    if (!tasks.failed && tasks.count) {
-        queue_t queue = {.engine = gradcent_engine(), .job = job, .tasks = tasks.items};
-        queue.backwards = stage == COLUMN_STEP; /* what was summed last is in cache still */
-        if (threads > tasks.count) threads = (int)tasks.count;
-        if (threads > MAX_THREADS) threads = MAX_THREADS;
-        share_out(&queue, &tasks, threads);
-        gradcent_parallel(work, &queue, threads);
+    if (!tasks.failed) {
+        stage_t context = {gradcent_engine(), job, &tasks};
+        /* columns step backwards: what was summed last is in cache still */
+        gradcent_share(tasks.count, threads, stage == COLUMN_STEP, border, run_task, &context);
     }
     free(tasks.items);
     return tasks.failed ? -1 : 0;

@@ -122,6 +122,16 @@ ALL_RULES(settle, NAME(SETTLE))
 #undef LOOP
 #undef ALL_RULES
 
+/* A step of `rows` short rows of n elements, one behind the other, each with a mean of its own. */
+#define LOOP(mode, kind, decay)                                                                                  \
+    for (int64_t q = 0, i = 0; q < rows; q++, i += n)                                                            \
+    NAME(loop)(mode, kind, decay, 1, n, *k, r->w + i, r->g + i, kind == NAME(PLAIN) ? NULL : r->m + i,           \
+               kind == NAME(ADAM_RULE) ? r->v + i : NULL, r->high + q, r->low + q, NULL)
+static void NAME(step_rows)(const rule_t *rule, const NAME(numbers) *k, int64_t rows, int64_t n, const NAME(run_t) *r) {
+    EACH_KIND(LOOP, r->m, NAME(STEP));
+}
+#undef LOOP
+
 /* t - mean alone. The decay belongs to the mean only: whoever asked adds it himself. */
 ALWAYS void NAME(centre)(int64_t n, R *restrict to, const R *restrict high, const R *restrict low, const int broad) {
     const R a = high[0], b = low[0];

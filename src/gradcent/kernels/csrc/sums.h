@@ -13,7 +13,6 @@ typedef R NAME(r8) __attribute__((vector_size(8 * sizeof(R)), aligned(sizeof(R))
 
 #define EIGHT(from, at) (*(const NAME(r8) *)((from) + (at)))
 #define FORM(at) NAME(form)(coupled, g + (at), w + (at), decay)
-#define WIDEN(x, first) __builtin_convertvector(PART(NAME(r4), x, first), NAME(d4))
 
 ALWAYS NAME(r8) NAME(form)(const int coupled, const R *g, const R *w, R decay) {
     NAME(r8) x = EIGHT(g, 0);
@@ -139,4 +138,3 @@ static void NAME(split)(double mean, double base, R *high, R *low) {
 
 #undef EIGHT
 #undef FORM
-#undef WIDEN

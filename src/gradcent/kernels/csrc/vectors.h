@@ -159,14 +159,18 @@ static void NAME(rows)(const job_t *job, const tensor_t *t, const NAME(numbers) 
 
 /* The same mean for the n elements of a run. Whole registers are written, up to seven elements too
  * many: the next run, or the spare end of the arrays, is there to take them. */
-static void NAME(spread)(int n, double mean, double base, R *high, R *low) {
-    R a, b;
-    NAME(split)(mean, base, &a, &b);
+ALWAYS void NAME(put)(int n, R a, R b, R *high, R *low) {
     const NAME(r8) wide_a = a - (NAME(r8)){0}, wide_b = b - (NAME(r8)){0};
     for (int i = 0; i < n; i += 8) {
         *(NAME(r8) *)(high + i) = wide_a;
         *(NAME(r8) *)(low + i) = wide_b;
     }
+}
+
+static void NAME(spread)(int n, double mean, double base, R *high, R *low) {
+    R a, b;
+    NAME(split)(mean, base, &a, &b);
+    NAME(put)(n, a, b, high, low);
 }
 
 static void NAME(panel_means)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t start, int count, double scale,
@@ -199,12 +203,30 @@ static void NAME(panel_means)(const job_t *job, const tensor_t *t, const NAME(nu
     }
 }
 
-/* Whole short rows, one after the other: a panel that is one run of memory. */
-static void NAME(row_means)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t start, int count, R *high, R *low) {
+/* Whole short rows, one after the other, so that a panel is one run of memory. Returns whether all means are
+ * finite. All sums, then all means: no row waits for the division of the one before. */
+ALWAYS int NAME(row_means)(int count, int inner, const R *g, const R *w, R sign, R decay, R *high, R *low) {
+    double sums[BLOCK], shift[BLOCK];
+    int bad = 0;
+    for (int q = 0; q < count; q++) {
+        const int at = q * inner;
+        shift[q] = !CAREFUL ? 0 : (double)(w ? sign * g[at] + decay * w[at] : sign * g[at]);
+        sums[q] = NAME(sum_run)(CAREFUL, inner, g + at, w ? w + at : NULL, sign, decay, shift[q], 1);
+    }
+    for (int q = 0; q < count; q++) {
+        const double mean = sums[q] / (double)inner;
+        high[q] = (R)(shift[q] + mean);
+        low[q] = (R)((shift[q] - (double)high[q]) + mean);
+    }
+    for (int q = 0; q < count; q++) bad |= high[q] - high[q] != 0; /* nan, unless finite */
+    return !bad;
+}
+
+static void NAME(rows_panel)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t start, int count) {
     const rule_t *rule = &job->rule;
     const R sign = rule->update ? 1 : (R)rule->sign, decay = (R)rule->decay;
     const int inner = (int)t->inner, n = count * inner;
-    R x[BLOCK], y[BLOCK];
+    R x[BLOCK], y[BLOCK], a[BLOCK], b[BLOCK], high[BLOCK + 8], low[BLOCK + 8];
     const R *g = x, *w = NULL;
     if (rule->update) {
         NAME(foresee)(rule, t, k, start, n, x);
@@ -212,30 +234,38 @@ static void NAME(row_means)(const job_t *job, const tensor_t *t, const NAME(numb
         g = NAME(load)(t, GRAD, start, n, x);
         w = rule->projected ? NAME(load)(t, PARAM, start, n, y) : NULL;
     }
-    for (int q = 0; q < count; q++) {
-        const R *row = g + q * inner, *weight = w ? w + q * inner : NULL;
-        double shift = !CAREFUL ? 0 : (double)(w ? sign * row[0] + decay * weight[0] : sign * row[0]);
-        double mean = NAME(sum_run)(CAREFUL, inner, row, weight, sign, decay, shift, 1) / (double)inner;
-        if (!isfinite(mean)) {
-            mean = NAME(sum_run)(1, inner, row, weight, sign, decay, 0, TINY) / (double)inner / TINY;
-            shift = 0;
-        }
-        NAME(spread)(inner, mean, shift, high + q * inner, low + q * inner);
+    const int finite = NAME(row_means)(count, inner, g, w, sign, decay, a, b);
+    if (finite && IN_PLACE && inner % 8 == 0 && inner >= ROW && rule->op != CENTRALIZE && !rule->update) {
+        NAME(run_t) r = {.g = g, .high = a, .low = b, .w = (R *)t->data[PARAM] + start};
+        if (t->data[STATE]) r.m = (R *)t->data[STATE] + start;
+        if (t->data[STATE2]) r.v = (R *)t->data[STATE2] + start;
+        NAME(step_rows)(rule, k, count, inner, &r);
+        return;
     }
+    for (int q = 0; q < count; q++) {
+        const int at = q * inner;
+        if (isfinite((double)a[q])) {
+            NAME(put)(inner, a[q], b[q], high + at, low + at);
+        } else { /* overflow, perhaps: once more, carefully */
+            double mean = NAME(sum_run)(1, inner, g + at, w ? w + at : NULL, sign, decay, 0, TINY) / (double)inner / TINY;
+            NAME(spread)(inner, mean, 0, high + at, low + at);
+        }
+    }
+    NAME(apply)(rule, t, k, start, n, high, low, 0);
 }
 
 static void NAME(panel)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, int count) {
     const int n = count * (int)t->inner;
     const int64_t start = (vector / t->vectors * t->outer * t->vectors + vector % t->vectors) * t->inner;
-    R high[BLOCK + 8], low[BLOCK + 8];
     if (t->outer == 1) {
-        NAME(row_means)(job, t, k, start, count, high, low);
-    } else {
-        NAME(panel_means)(job, t, k, start, count, 1, high, low);
-        int finite = !CAREFUL;
-        for (int j = 0; j < n && !finite; j++) finite = !isfinite((double)high[j]) ? -1 : 0;
-        if (finite < 0) NAME(panel_means)(job, t, k, start, count, TINY, high, low);
+        NAME(rows_panel)(job, t, k, start, count);
+        return;
     }
+    R high[BLOCK + 8], low[BLOCK + 8];
+    NAME(panel_means)(job, t, k, start, count, 1, high, low);
+    int finite = !CAREFUL;
+    for (int j = 0; j < n && !finite; j++) finite = !isfinite((double)high[j]) ? -1 : 0;
+    if (finite < 0) NAME(panel_means)(job, t, k, start, count, TINY, high, low);
     for (int64_t o = 0; o < t->outer; o++)
         NAME(apply)(&job->rule, t, k, start + o * t->vectors * t->inner, n, high, low, 0);
 }
