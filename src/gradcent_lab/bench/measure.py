@@ -10,15 +10,20 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+OTHER_ELEMENTS = 1 << 25  # 128 MB, several times the last-level cache of most machines
+
 
 def interleaved(
     steps: dict[str, Callable[[], Any]], rounds: int, seconds: float = 12.0
 ) -> dict[str, list[float]]:
     """Run all steps in turn, again and again; return each one's times in milliseconds.
 
-    At least 5 rounds, at most `rounds`, and no more than `seconds` in all.
+    At least 5 rounds, at most `rounds`, and no more than `seconds` in all. Before each turn other memory is written,
+    as forward and backward do: a step that finds what the one before left in the caches of the right (or of the
+    wrong) core would tell of its predecessor.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
+    other = torch.zeros(OTHER_ELEMENTS)
     for step in steps.values():
         step()
     began = time.perf_counter()
@@ -27,6 +32,7 @@ def interleaved(
             list(steps) if number % 2 == 0 else list(reversed(steps))
         )  # nobody always follows the same one
         for name in names:
+            other.add_(1)
             start = time.perf_counter()
             steps[name]()
             times[name].append((time.perf_counter() - start) * 1e3)

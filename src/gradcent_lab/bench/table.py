@@ -111,7 +111,9 @@ def draw(found: dict[str, Any], path: Path) -> bool:
 
     steps = found["steps"]
     names = list(dict.fromkeys(each["list"] for each in steps))
-    figure, axes = pyplot.subplots(1, len(names), figsize=(4 * len(names), 4), squeeze=False)
+    figure, axes = pyplot.subplots(
+        1, len(names), figsize=(4 * len(names) + 1, 4), squeeze=False, layout="constrained"
+    )
     shown = ("gradcent", FUSED, NAIVE, "torch foreach", "torch loop")
     for column, name in zip(axes[0], names, strict=True):
         own = [each for each in steps if each["list"] == name]
@@ -127,8 +129,8 @@ def draw(found: dict[str, Any], path: Path) -> bool:
         )
         column.set_title(name)
     axes[0][0].set_ylabel("time of a step ÷ torch fused without GC")
-    axes[0][-1].legend(fontsize=7)
-    figure.tight_layout()
+    handles, labels = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", ncols=len(shown), fontsize=8, frameon=False)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return True
