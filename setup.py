@@ -51,6 +51,7 @@ setup(
                     "columns",
                     "convert",
                     "engine",
+                    "fronts",
                     "gradcent",
                     "rules",
                     "run",

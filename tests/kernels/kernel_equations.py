@@ -93,6 +93,7 @@ CASES = [
     ((17, 63), Layout.rows((17, 63))),
     ((17, 64), Layout.rows((17, 64))),
     ((5, 513), Layout.rows((5, 513))),
+    ((23, 300), Layout.rows((23, 300))),  # centred at four places at a time, and three rows left
     ((37, 53), Layout.columns((37, 53))),  # transformers' Conv1D
     ((700, 45), Layout.columns((700, 45))),
     ((2000, 3), Layout.columns((2000, 3))),
@@ -110,6 +111,9 @@ LONG = [
     ((2, 70_001), Layout.rows((2, 70_001))),  # more than one piece
     ((2, 300_007), Layout.rows((2, 300_007))),  # split among threads
     ((2, 2, 131_075), Layout.transposed((2, 2, 131_075), groups=1)),  # split, in several runs
+    ((4099, 70), Layout.columns((4099, 70))),  # columns in more than one chunk of rows
+    ((1203, 451), Layout.columns((1203, 451))),
+    ((2, 2003, 140), Layout.stacked_columns((2, 2003, 140))),
 ]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 # a few units in the last place of the type, for numbers of order one

@@ -191,6 +191,26 @@ def test_constant_vectors_come_out_exactly_zero(dtype, size, columns):
     assert torch.equal(params[0], tensor)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_constant_columns_of_large_tensors_come_out_exactly_zero(dtype, threads):
+    for rows, columns in ((530, 130), (4099, 70), (1203, 451)):
+        tensor = torch.linspace(-3, 7, columns).to(dtype).expand(rows, columns).contiguous()
+        layout = Layout.columns((rows, columns))
+        assert not native.centralized([tensor], [layout])[0].any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_long_vectors_are_centred(dtype, decay, threads):
+    layouts = [layout for _, layout in LONG]
+    gradients, weights = tensors(dtype, cases=LONG), tensors(dtype, seed=1, cases=LONG)
+    copies = [g.clone() for g in gradients]
+    native.centralize_(copies, layouts, weights, decay)
+    for g, w, out, layout in zip(gradients, weights, copies, layouts, strict=True):
+        x = wide(g) + decay * wide(w)
+        assert_close(out, wide(g) - (x - project(x, layout)), dtype)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("layout", [Layout.rows((3, 40)), Layout.rows((3, 1000)), Layout.columns((40, 3))])
 def test_sums_that_overflow_where_means_do_not(dtype, layout):

@@ -3,25 +3,12 @@
  * in the order they lie in, in three stages: sums of every column over fixed chunks of rows, the means,
  * the step. Included after vectors.h with the same R and NAME.
  *
- * partial holds, for each batch: COLUMN_CHUNKS rows of sums, then a row each of the means' two parts. */
+ * partial holds, for each batch: a row of sums for each chunk, then a row each of the means' two parts. */
 
 static void NAME(chunk)(const tensor_t *t, int64_t number, int64_t *begin, int64_t *end) {
-    const int64_t rows = (t->outer + COLUMN_CHUNKS - 1) / COLUMN_CHUNKS;
+    const int64_t rows = (t->outer + t->chunks - 1) / t->chunks;
     *begin = number * rows < t->outer ? number * rows : t->outer;
     *end = *begin + rows < t->outer ? *begin + rows : t->outer;
-}
-
-/* Four rows at a time, as a tree in R (exact for equal values), then added to the sums in double. */
-static void NAME(add_four)(int64_t n, int64_t row, const R *restrict g, const R *restrict w, R sign, R decay,
-                           double *restrict sums) {
-    if (w)
-        for (int64_t j = 0; j < n; j++)
-            sums[j] += (double)(((sign * g[j] + decay * w[j]) + (sign * g[j + row] + decay * w[j + row])) +
-                                ((sign * g[j + 2 * row] + decay * w[j + 2 * row]) +
-                                 (sign * g[j + 3 * row] + decay * w[j + 3 * row])));
-    else
-        for (int64_t j = 0; j < n; j++)
-            sums[j] += (double)(sign * ((g[j] + g[j + row]) + (g[j + 2 * row] + g[j + 3 * row])));
 }
 
 /* n elements of one row, beginning at `at`. */
@@ -40,16 +27,18 @@ static void NAME(add_one)(const rule_t *rule, const tensor_t *t, const NAME(numb
 static void NAME(column_sums)(const job_t *job, const task_t *task, const tensor_t *t, const NAME(numbers) *k) {
     const rule_t *rule = &job->rule;
     const int64_t row = t->vectors * t->inner, start = task->begin * t->outer * row;
-    double *sums = job->partial + (task->begin * (COLUMN_CHUNKS + 2) + task->end) * row, shift[BLOCK] = {0};
+    double *sums = job->partial + t->partial + (task->begin * (t->chunks + 2) + task->end) * row, shift[BLOCK] = {0};
     int64_t o, last;
     NAME(chunk)(t, task->end, &o, &last);
     for (int64_t j = 0; j < row; j++) sums[j] = 0;
-    if (IN_PLACE && !CAREFUL && !rule->update)
-        for (; o + 4 <= last; o += 4) {
-            const int64_t at = start + o * row;
-            NAME(add_four)(row, row, (const R *)t->data[GRAD] + at, rule->projected ? (const R *)t->data[PARAM] + at : NULL,
-                           (R)rule->sign, (R)rule->decay, sums);
-        }
+    if (IN_PLACE && !CAREFUL && !rule->update) {
+        /* From four places of the chunk: memory gives more to four streams than to one that jumps. */
+        const int64_t quarter = (last - o) / 4;
+        for (int64_t at = start + o * row, end = at + quarter * row; at < end; at += row)
+            NAME(add_four)(row, quarter * row, (const R *)t->data[GRAD] + at,
+                           rule->projected ? (const R *)t->data[PARAM] + at : NULL, (R)rule->sign, (R)rule->decay, sums);
+        o += 4 * quarter;
+    }
     if (!CAREFUL || rule->update) {
         for (; o < last; o++)
             for (int64_t j = 0; j < row; j += BLOCK)
@@ -66,10 +55,10 @@ static void NAME(column_sums)(const job_t *job, const task_t *task, const tensor
 static void NAME(column_means)(const job_t *job, const task_t *task, const tensor_t *t, const NAME(numbers) *k) {
     const int64_t row = t->vectors * t->inner, b = task->begin / t->vectors, start = task->begin % t->vectors * t->inner;
     const int64_t n = (task->end - task->begin) * t->inner;
-    double *sums = job->partial + b * (COLUMN_CHUNKS + 2) * row + start;
-    R *mean_high = (R *)(sums - start + COLUMN_CHUNKS * row) + start;
-    R *mean_low = (R *)(sums - start + (COLUMN_CHUNKS + 1) * row) + start;
-    for (int c = 1; c < COLUMN_CHUNKS; c++) /* into the first, in the order of memory */
+    double *sums = job->partial + t->partial + b * (t->chunks + 2) * row + start;
+    R *mean_high = (R *)(sums - start + t->chunks * row) + start;
+    R *mean_low = (R *)(sums - start + (t->chunks + 1) * row) + start;
+    for (int64_t c = 1; c < t->chunks; c++) /* into the first, in the order of memory */
         for (int64_t j = 0; j < n; j++) sums[j] += sums[c * row + j];
     for (int64_t vector = task->begin; vector < task->end; vector++) {
         const int64_t first = (vector - task->begin) * t->inner;
@@ -85,10 +74,20 @@ static void NAME(column_means)(const job_t *job, const task_t *task, const tenso
 
 static void NAME(column_step)(const job_t *job, const task_t *task, const tensor_t *t, const NAME(numbers) *k) {
     const int64_t row = t->vectors * t->inner, most = IN_PLACE ? PIECE : BLOCK;
-    const double *means = job->partial + (task->begin * (COLUMN_CHUNKS + 2) + COLUMN_CHUNKS) * row;
+    const double *means = job->partial + t->partial + (task->begin * (t->chunks + 2) + t->chunks) * row;
     const R *high = (const R *)means, *low = (const R *)(means + row);
     int64_t o, last;
     NAME(chunk)(t, task->end, &o, &last);
+    if (IN_PLACE && job->rule.op == CENTRALIZE) { /* from four places, as they were summed */
+        const int64_t quarter = (last - o) / 4;
+        for (int64_t at = (task->begin * t->outer + o) * row, end = at + quarter * row; at < end; at += row)
+            for (int64_t j = 0; j < row; j += STRETCH)
+                for (int q = 0; q < 4; q++) {
+                    const int64_t from = at + q * quarter * row + j, n = row - j < STRETCH ? row - j : STRETCH;
+                    NAME(centre)(n, (R *)t->data[STATE] + from, (const R *)t->data[GRAD] + from, high + j, low + j, 0);
+                }
+        o += 4 * quarter;
+    }
     for (; o < last; o++)
         for (int64_t j = 0; j < row; j += most)
             NAME(apply)(&job->rule, t, k, (task->begin * t->outer + o) * row + j, row - j < most ? row - j : most,

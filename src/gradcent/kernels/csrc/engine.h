@@ -30,6 +30,7 @@
 #include "rules.h"
 #include "sums.h"
 #include "vectors.h"
+#include "fronts.h"
 #include "columns.h"
 #include "run.h"
 #undef R
@@ -44,6 +45,7 @@
 #include "rules.h"
 #include "sums.h"
 #include "vectors.h"
+#include "fronts.h"
 #include "columns.h"
 #include "run.h"
 #undef R

@@ -27,8 +27,9 @@ enum { PARAM, GRAD, STATE, STATE2, OPERANDS };
 /* Short rows of at least so many elements, whole registers of them, step row by row; others as one run, each
  * element with its own copy of the mean. */
 #define ROW 24
-/* Rows of a large tensor of columns are summed in this many chunks. */
-#define COLUMN_CHUNKS 32
+/* Rows of a large tensor of columns are summed in chunks of about so many elements, at most so many chunks. */
+#define CHUNK_ELEMENTS 131072
+#define MOST_CHUNKS 32
 
 typedef struct {
     char *data[OPERANDS];
@@ -37,7 +38,8 @@ typedef struct {
     double rate;       /* the learning rate with this tensor's corrections */
     double correction; /* Adam: sqrt(1 - beta2^t) */
     int64_t panel;     /* vectors handled side by side, if their runs are short */
-    int64_t partial;   /* index of this tensor's first partial sum, if its vectors are split */
+    int64_t chunks;    /* of rows, if its vectors are columns */
+    int64_t partial;   /* index of this tensor's first partial sum, if its vectors are split or columns */
     uint8_t dtype;
     uint8_t centred; /* 0: the plan leaves this tensor alone */
     uint8_t first;   /* NEW_BUFFER, LEFT_OUT or 0 */

@@ -9,6 +9,7 @@
 #define SMALL_TASK 16384     /* of about so many elements */
 #define PANEL_ELEMENTS 49152 /* a panel of columns is read twice: so much of the gradient stays in cache */
 #define PANEL_LEAST 32       /* but two cache lines are the least worth fetching from each row */
+#define FEW_ELEMENTS 1048576 /* tensors of columns up to so many elements go through their stages together */
 #define MAX_PARTS 64
 #define BATCH 0 /* roles, in the layout's own order */
 
@@ -113,14 +114,26 @@ static int64_t panel(const tensor_t *t) {
     return elements / t->inner > 0 ? elements / t->inner : 1;
 }
 
+static int64_t chunks(const tensor_t *t) {
+    int64_t count = t->outer * t->vectors * t->inner / CHUNK_ELEMENTS;
+    if (count > MOST_CHUNKS) count = MOST_CHUNKS;
+    if (count > t->outer / 4) count = t->outer / 4;
+    return count > 0 ? count : 1;
+}
+
+/* What the sums and means of a tensor of columns take. */
+static int64_t column_room(const tensor_t *t) {
+    return in_columns(t) ? t->batch * (t->chunks + 2) * t->vectors * t->inner : 0;
+}
+
 static void list_columns(const job_t *job, int stage, int64_t k, tasks_t *tasks) {
     const tensor_t *t = &job->tensors[k];
-    const int64_t step = 512 / t->inner;
+    const int64_t step = 512 / t->inner, elements = t->numel / t->batch / t->chunks;
     for (int64_t b = 0; stage == COLUMN_MEAN && b < t->batch; b++) /* a task keeps to one batch */
         for (int64_t v = 0; v < t->vectors; v += step)
             add(tasks, k, stage, b * t->vectors + v, b * t->vectors + (v + step < t->vectors ? v + step : t->vectors), step);
     for (int64_t b = 0; stage != COLUMN_MEAN && b < t->batch; b++)
-        for (int64_t chunk = 0; chunk < COLUMN_CHUNKS; chunk++) add(tasks, k, stage, b, chunk, 1);
+        for (int64_t chunk = 0; chunk < t->chunks; chunk++) add(tasks, k, stage, b, chunk, elements);
 }
 
 /* Small tensors from k on, in one task; returns the first that is not part of it. */
@@ -183,13 +196,14 @@ static int64_t border(void *context, int part, int parts) {
     return low;
 }
 
-/* All tensors, or for the stages of columns the one given. */
-static int run_stage(const job_t *job, int stage, int64_t tensor, int threads) {
+/* For the stages of columns: tensors begin..end. For the others: all. */
+static int run_stage(const job_t *job, int stage, int64_t begin, int64_t end, int threads) {
     tasks_t tasks = {0};
-    if (tensor < 0)
+    if (stage < COLUMN_SUM)
         list(job, stage, &tasks);
     else
-        list_columns(job, stage, tensor, &tasks);
+        for (int64_t k = begin; k < end; k++)
+            if (in_columns(&job->tensors[k])) list_columns(job, stage, k, &tasks);
     if (!tasks.failed) {
         stage_t context = {gradcent_engine(), job, &tasks};
         /* columns step backwards: what was summed last is in cache still */
@@ -199,9 +213,30 @@ static int run_stage(const job_t *job, int stage, int64_t tensor, int threads) {
     return tasks.failed ? -1 : 0;
 }
 
+static int run_columns(const job_t *job, int64_t begin, int64_t end, int threads) {
+    return run_stage(job, COLUMN_SUM, begin, end, threads) || run_stage(job, COLUMN_MEAN, begin, end, threads) ||
+           run_stage(job, COLUMN_STEP, begin, end, threads);
+}
+
+/* Tensors of columns are taken few at a time, so that their second reading finds them in the last-level cache,
+ * and small ones together. Returns the first tensor that is too many for those from `begin` on. */
+static int64_t few_columns(job_t *job, int64_t begin, int64_t *room) {
+    int64_t k = begin, elements = 0;
+    *room = 0;
+    for (; k < job->tensor_count; k++) {
+        tensor_t *t = &job->tensors[k];
+        if (!in_columns(t)) continue;
+        if (elements && elements + t->numel > FEW_ELEMENTS) break;
+        elements += t->numel;
+        t->partial = *room;
+        *room += column_room(t);
+    }
+    return k;
+}
+
 /* Returns 0, or -1 when memory is short. */
 int gradcent_execute(job_t *job, int threads) {
-    int64_t partial = 0, columns = 0, elements = 0;
+    int64_t partial = 0, room = 0, elements = 0, some;
     for (int64_t k = 0; k < job->tensor_count; k++) {
         tensor_t *t = &job->tensors[k];
         elements += t->numel;
@@ -211,24 +246,26 @@ int gradcent_execute(job_t *job, int threads) {
             t->batch = 1;
         }
         t->panel = panel(t);
+        t->chunks = chunks(t);
         t->partial = partial;
         if (is_split(t)) partial += t->batch * t->vectors * (pieces(t) + 2);
-        int64_t sums = in_columns(t) ? t->batch * (COLUMN_CHUNKS + 2) * t->vectors * t->inner : 0;
-        if (sums > columns) columns = sums;
     }
     if (elements < 32768) threads = 1;
     /* One room for all stages, had before anything is touched: split vectors use it first, then columns. */
-    const int64_t room = partial > columns ? partial : columns;
+    room = partial;
+    for (int64_t k = 0; k < job->tensor_count;) {
+        k = few_columns(job, k, &some);
+        if (some > room) room = some;
+    }
     job->partial = room ? malloc((size_t)room * sizeof(double)) : NULL;
     if (room && !job->partial) return -1;
-    int failed = job->rule.unscale != 0 && run_stage(job, UNSCALE, -1, threads);
-    if (partial) failed = failed || run_stage(job, PIECE_SUM, -1, threads) || run_stage(job, PIECE_MEAN, -1, threads);
-    failed = failed || run_stage(job, PIECE_STEP, -1, threads);
-    /* One tensor after the other, so that its second reading finds it in the last-level cache. */
-    for (int64_t k = 0; k < job->tensor_count && !failed; k++)
-        if (in_columns(&job->tensors[k]))
-            failed = run_stage(job, COLUMN_SUM, k, threads) || run_stage(job, COLUMN_MEAN, k, threads) ||
-                     run_stage(job, COLUMN_STEP, k, threads);
+    int failed = job->rule.unscale != 0 && run_stage(job, UNSCALE, 0, 0, threads);
+    if (partial) failed = failed || run_stage(job, PIECE_SUM, 0, 0, threads) || run_stage(job, PIECE_MEAN, 0, 0, threads);
+    failed = failed || run_stage(job, PIECE_STEP, 0, 0, threads);
+    for (int64_t k = 0, end; k < job->tensor_count && !failed; k = end) {
+        end = few_columns(job, k, &some);
+        failed = some && run_columns(job, k, end, threads);
+    }
     free(job->partial);
     job->partial = NULL;
     return failed ? -1 : 0;

@@ -14,7 +14,7 @@ static void NAME(run)(const job_t *job, const task_t *task) {
     } else if (task->kind != VECTORS) {
         NAME(run_piece)(job, task, t, &k);
     } else if (t->inner >= SHORT && t->outer == 1 && IN_PLACE && !job->rule.update) {
-        NAME(rows)(job, t, &k, task->begin, task->end);
+        (job->rule.op == CENTRALIZE ? NAME(centre_rows) : NAME(rows))(job, t, &k, task->begin, task->end);
     } else if (t->inner >= SHORT) {
         for (int64_t vector = task->begin; vector < task->end; vector++) {
             R high, low;
@@ -39,3 +39,8 @@ static void NAME(run)(const job_t *job, const task_t *task) {
 #undef EACH_DECAY
 #undef EACH_KIND
 #undef STRETCH
+#undef AHEAD
+#undef STATES
+#undef FRONTS
+#undef EIGHT
+#undef FORM

@@ -8,9 +8,11 @@
 
 /* Eight running sums, always the same eight whatever the width of the machine's registers. */
 typedef double NAME(d4) __attribute__((vector_size(32)));
+typedef double NAME(sums4) __attribute__((vector_size(32), aligned(sizeof(double)), may_alias));
 typedef R NAME(r4) __attribute__((vector_size(4 * sizeof(R))));
 typedef R NAME(r8) __attribute__((vector_size(8 * sizeof(R)), aligned(sizeof(R)), may_alias));
 
+#define CAREFUL (sizeof(R) == sizeof(double))
 #define EIGHT(from, at) (*(const NAME(r8) *)((from) + (at)))
 #define FORM(at) NAME(form)(coupled, g + (at), w + (at), decay)
 
@@ -50,7 +52,6 @@ ALWAYS double NAME(sum_loop)(const int coupled, const int careful, int64_t n, co
     return ((low[0] + low[2]) + (low[1] + low[3])) + rest;
 }
 
-
 /* w == NULL: no decay. As sign is 1 or -1, sign g + decay w = sign (g + sign decay w), to the bit. */
 ALWAYS double NAME(sum_run)(int careful, int64_t n, const R *g, const R *w, R sign, R decay, double shift, double scale) {
     double sum;
@@ -63,44 +64,45 @@ ALWAYS double NAME(sum_run)(int careful, int64_t n, const R *g, const R *w, R si
     return (double)sign * sum;
 }
 
-/* One row takes its step (or is centred) while the next one, g and w, is summed: STRETCH elements of this,
- * STRETCH of that, few enough to be under way at the same time. Returns the sum. */
-#define STRETCH 64
-
-ALWAYS void NAME(stretch)(const int kind, const int decay, int64_t n, const NAME(numbers) k, const NAME(run_t) *r,
-                          int64_t i) {
-    if (kind != NAME(CENTRE))
-        NAME(loop)(NAME(STEP), kind, decay, 1, n, k, r->w + i, r->g + i, kind == NAME(PLAIN) ? NULL : r->m + i,
-                   kind == NAME(ADAM_RULE) ? r->v + i : NULL, r->high, r->low, NULL);
-    else if (r->w == r->g)
-        NAME(centre)(n, r->w + i, r->high, r->low, 1);
-    else
-        NAME(centre_from)(n, r->w + i, r->g + i, r->high, r->low, 1);
+/* A stretch of a row, added to eight sums. */
+ALWAYS void NAME(add_stretch)(const int coupled, const R *g, const R *w, R decay, double shift, NAME(d4) *low, NAME(d4) *high) {
+    if (CAREFUL) {
+        for (int j = 0; j < STRETCH; j += 8) {
+            NAME(r8) x = FORM(j);
+            *low += WIDEN(x, 0) - shift;
+            *high += WIDEN(x, 4) - shift;
+        }
+    } else {
+        NAME(r8) x = NAME(tree)(coupled, g, w, decay);
+        *low += WIDEN(x, 0);
+        *high += WIDEN(x, 4);
+    }
 }
 
+/* The eight sums of all stretches together, and what is left of the row behind them. */
+ALWAYS double NAME(add_up)(const int coupled, int64_t n, const R *g, const R *w, R decay, double shift, NAME(d4) low,
+                           NAME(d4) high) {
+    double rest = NAME(sum_loop)(coupled, CAREFUL, n, g, w, decay, shift, 1);
+    low += high;
+    return ((low[0] + low[2]) + (low[1] + low[3])) + rest;
+}
+
+/* One row takes its step while the next one, g and w, is summed: a stretch of this, a stretch of that, few
+ * enough elements to be under way at the same time. Returns the sum. */
 ALWAYS double NAME(march_loop)(const int projected, int64_t n, const NAME(numbers) k, const NAME(run_t) *r, const R *g,
                                const R *w, double shift, const int kind, const int decay) {
     const R strength = k.sign * k.decay;
     NAME(d4) low = {0}, high = {0};
     int64_t i = 0;
     for (; i + STRETCH <= n; i += STRETCH) {
-        if (sizeof(R) == sizeof(double)) {
-            for (int j = 0; j < STRETCH; j += 8) {
-                NAME(r8) x = NAME(form)(projected, g + i + j, w + i + j, strength);
-                low += WIDEN(x, 0) - shift;
-                high += WIDEN(x, 4) - shift;
-            }
-        } else {
-            NAME(r8) x = NAME(tree)(projected, g + i, w + i, strength);
-            low += WIDEN(x, 0);
-            high += WIDEN(x, 4);
-        }
-        NAME(stretch)(kind, decay, STRETCH, k, r, i);
+        NAME(ask)(g + i);
+        NAME(ask)(projected ? w + i : r->w + i); /* this row's weights are in cache if they have been summed */
+        NAME(ask_for_states)(kind, r, i);
+        NAME(add_stretch)(projected, g + i, w + i, strength, shift, &low, &high);
+        NAME(stretch)(kind, decay, 1, STRETCH, k, r, i);
     }
-    double rest = NAME(sum_loop)(projected, sizeof(R) == sizeof(double), n - i, g + i, w + i, strength, shift, 1);
-    NAME(stretch)(kind, decay, n - i, k, r, i);
-    low += high;
-    return (((low[0] + low[2]) + (low[1] + low[3])) + rest) * (double)k.sign;
+    NAME(stretch)(kind, decay, 1, n - i, k, r, i);
+    return NAME(add_up)(projected, n - i, g + i, w + i, strength, shift, low, high) * (double)k.sign;
 }
 
 static double NAME(march)(const rule_t *rule, const NAME(numbers) *k, int64_t n, const NAME(run_t) *r, const R *g,
@@ -109,8 +111,6 @@ static double NAME(march)(const rule_t *rule, const NAME(numbers) *k, int64_t n,
 #define MARCH(projected, kind, decay) return NAME(march_loop)(projected, n, *k, r, g, w, shift, kind, decay)
     const int projected = w != NULL;
     if (!projected) w = g; /* moved along with g, not read */
-    if (rule->op == CENTRALIZE && projected) MARCH(1, NAME(CENTRE), NAME(NO_DECAY));
-    if (rule->op == CENTRALIZE) MARCH(0, NAME(CENTRE), NAME(NO_DECAY));
     if (projected) EACH_KIND(MARCH, r->m, 1);
     EACH_KIND(MARCH, r->m, 0);
 #undef MARCH
@@ -128,6 +128,29 @@ static void NAME(accumulate_panel)(int n, const R *restrict g, const R *restrict
     }
 }
 
+/* Four rows at a time, `far` apart, as a tree in R (exact for equal values), then added to the sums in double. */
+ALWAYS void NAME(add_four_loop)(const int coupled, int64_t n, int64_t far, const R *g, const R *w, R sign, R decay,
+                                double *sums) {
+    int64_t j = 0;
+    for (; j + 8 <= n; j += 8) {
+        NAME(r8) x = sign * ((FORM(j) + FORM(j + far)) + (FORM(j + 2 * far) + FORM(j + 3 * far)));
+        *(NAME(sums4) *)(sums + j) += WIDEN(x, 0);
+        *(NAME(sums4) *)(sums + j + 4) += WIDEN(x, 4);
+    }
+    for (; j < n; j++) {
+        R x[4];
+        for (int q = 0; q < 4; q++) x[q] = coupled ? g[j + q * far] + decay * w[j + q * far] : g[j + q * far];
+        sums[j] += (double)(sign * ((x[0] + x[1]) + (x[2] + x[3])));
+    }
+}
+
+static void NAME(add_four)(int64_t n, int64_t far, const R *g, const R *w, R sign, R decay, double *sums) {
+    if (w)
+        NAME(add_four_loop)(1, n, far, g, w, sign, sign * decay, sums);
+    else
+        NAME(add_four_loop)(0, n, far, g, g, sign, decay, sums);
+}
+
 /* mean = high + low, to twice the precision of R. A mean that is not finite has no second part, so that
  * it spreads as x - mean would. */
 static void NAME(split)(double mean, double base, R *high, R *low) {
@@ -136,5 +159,3 @@ static void NAME(split)(double mean, double base, R *high, R *low) {
     *low = isfinite((double)*high) ? (R)((base - (double)*high) + mean) : 0;
 }
 
-#undef EIGHT
-#undef FORM

@@ -33,10 +33,7 @@ static void NAME(apply)(const rule_t *rule, const tensor_t *t, const NAME(number
     NAME(run_t) r = {.g = NAME(load)(t, GRAD, at, n, buffer[GRAD]), .high = high, .low = low, .broad = broad};
     if (rule->op == CENTRALIZE) {
         R *to = IN_PLACE ? (R *)t->data[STATE] + at : buffer[STATE];
-        if (to == r.g)
-            NAME(centre)(n, to, high, low, broad);
-        else
-            NAME(centre_from)(n, to, r.g, high, low, broad);
+        NAME(centre)(n, to, r.g, high, low, broad);
         NAME(store)(t, STATE, at, n, to);
         return;
     }
@@ -72,7 +69,6 @@ static void NAME(foresee)(const rule_t *rule, const tensor_t *t, const NAME(numb
                  p < (end);                                                                            \
          p += n)
 
-#define CAREFUL (sizeof(R) == sizeof(double))
 #define TINY 0x1p-64 /* what values are multiplied by when their sum overflowed */
 
 static double NAME(sum_piece)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t vector, int64_t begin, int64_t end,
@@ -129,8 +125,8 @@ static void NAME(step_piece)(const job_t *job, const tensor_t *t, const NAME(num
     RUNS(begin, end) NAME(apply)(&job->rule, t, k, at, n, &high, &low, 1);
 }
 
-/* Rows one after the other, used where they lie: while a row takes its step the next one is summed, so
- * that memory is asked for all operands all the time and not for some of them by turns. */
+/* Rows take their steps one after the other, where they lie: meanwhile the next one is summed, so that memory is
+ * asked for all operands all the time and not for some of them by turns. */
 static void NAME(rows)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t begin, int64_t end) {
     const rule_t *rule = &job->rule;
     const int64_t length = t->inner;
@@ -147,9 +143,8 @@ static void NAME(rows)(const job_t *job, const tensor_t *t, const NAME(numbers) 
             return;
         }
         shift = NAME(shift_of)(job, t, vector + 1);
-        NAME(run_t) r = {.g = (R *)t->data[GRAD] + at, .high = &high, .low = &low, .broad = 1};
-        r.w = rule->op == CENTRALIZE ? (R *)t->data[STATE] + at : (R *)t->data[PARAM] + at;
-        if (rule->op != CENTRALIZE && t->data[STATE]) r.m = (R *)t->data[STATE] + at;
+        NAME(run_t) r = {.w = (R *)t->data[PARAM] + at, .g = (R *)t->data[GRAD] + at, .high = &high, .low = &low, .broad = 1};
+        if (t->data[STATE]) r.m = (R *)t->data[STATE] + at;
         if (t->data[STATE2]) r.v = (R *)t->data[STATE2] + at;
         total = NAME(march)(rule, k, length, &r, r.g + length, w ? w + next : NULL, shift);
     }
