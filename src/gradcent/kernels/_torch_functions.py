@@ -1,8 +1,9 @@
 """What the C code uses of torch's libraries, found in the running process: OpenMP, and looks at tensors.
 
 Neither needs torch's headers or a build against one version of torch. The functions that look at a
-tensor are exported for C (`aoti_…`) or for other parts of torch; a version that lacks one of them, or in
-which one says something else than torch says in Python, is served by DLPack's functions instead.
+tensor are exported for C (`aoti_…`) or for other parts of torch; a version that nobody has tried them with,
+that lacks one of them, or in which one says something else than torch says in Python, is served by DLPack's
+functions instead.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ _OPENMP = (
     "__kmpc_global_thread_num",
     "omp_get_thread_num",
 )
+# The releases all tests were run with. A newer one may give a function of the same name another form, and calling
+# that could end the process before anything can be compared; so there they are used only if asked for.
+_PROVEN = ((2, 13), (2, 15))
 # In the order of csrc/tensors.c.
 _TENSORS = (
     "_ZNK3c1010TensorImpl4gradEv",  # c10::TensorImpl::grad() const
@@ -51,6 +55,12 @@ def openmp() -> tuple[str, list[int]]:
         if found[0] or all(found[1:4]):
             return ("torch's OpenMP", found)
     return ("one core: torch's OpenMP was not found", [0] * len(_OPENMP))
+
+
+def proven(version: str) -> bool:
+    """Whether the functions that look at tensors are known to be safe to call in this release of torch."""
+    release = tuple(int(part) for part in version.split(".")[:2])
+    return _PROVEN[0] <= release <= _PROVEN[1]
 
 
 def use_for_tensors(kernels: Any, dtypes: dict[torch.dtype, int]) -> bool:

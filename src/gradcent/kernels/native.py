@@ -323,17 +323,24 @@ def _describe(tensor: Tensor) -> tuple[int, int, tuple[int, ...], tuple[int, ...
 
 
 def _look_through(way: str) -> str:
-    """Choose how the C code looks at tensors: "torch", or if that cannot be "dlpack", or if that cannot be "python"."""
-    if way not in ("torch", "dlpack", "python"):
+    """Let the C code look at tensors through "torch", "dlpack" or "python"; "auto" takes the quickest that is safe."""
+    if way not in ("auto", "torch", "dlpack", "python"):
         raise ValueError(f"GRADCENT_LOOK is {way!r}, but there are only 'torch', 'dlpack' and 'python'")
     exchange = getattr(Tensor, "__dlpack_c_exchange_api__", None) if way != "python" else None
     _kernels().setup((Tensor, torch.nn.Parameter), exchange, _describe, torch.zeros_like, *_entry_points)
-    if way == "torch" and _torch_functions.use_for_tensors(_native, _DTYPES):
-        return "torch"
-    _kernels().torch_functions(None)
-    return "python" if exchange is None else "dlpack"
+    found = "python" if exchange is None else "dlpack"
+    if way == "torch" or (way == "auto" and _torch_functions.proven(torch.__version__)):
+        if _torch_functions.use_for_tensors(_native, _DTYPES):
+            found = "torch"
+    else:
+        _kernels().torch_functions(None)
+    if way not in ("auto", found):
+        raise RuntimeError(
+            f"GRADCENT_LOOK={way}: torch {torch.__version__} does not offer that; unset it, or take {found!r}"
+        )
+    return found
 
 
 if _native is not None:
     _openmp, _entry_points = _torch_functions.openmp()
-    _way = _look_through(os.environ.get("GRADCENT_LOOK", "torch"))
+    _way = _look_through(os.environ.get("GRADCENT_LOOK", "auto"))

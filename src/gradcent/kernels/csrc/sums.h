@@ -133,6 +133,10 @@ ALWAYS void NAME(add_four_loop)(const int coupled, int64_t n, int64_t far, const
                                 double *sums) {
     int64_t j = 0;
     for (; j + 8 <= n; j += 8) {
+        for (int q = 0; q < 4 && j * sizeof(R) % 64 == 0; q++) { /* farther ahead, for little is done with a line */
+            __builtin_prefetch((const char *)(g + j + q * far) + AHEAD + 128);
+            if (coupled) __builtin_prefetch((const char *)(w + j + q * far) + AHEAD + 128);
+        }
         NAME(r8) x = sign * ((FORM(j) + FORM(j + far)) + (FORM(j + 2 * far) + FORM(j + 3 * far)));
         *(NAME(sums4) *)(sums + j) += WIDEN(x, 0);
         *(NAME(sums4) *)(sums + j + 4) += WIDEN(x, 4);
