@@ -174,6 +174,19 @@ _KERNELS = [
     ("native: the last of several small tensors left out", "kernels/csrc/plan.c",
      "add(tasks, k, SEVERAL, k, end, elements);", "add(tasks, k, SEVERAL, k, end - 1, elements);"),
     ("native: means of short rows that overflow", "kernels/csrc/vectors.h", "return !bad;", "return 1;"),
+    ("native: rows left over by the fronts are not centred", "kernels/csrc/fronts.h",
+     "else if (rest < end)\n        NAME(centre_fronts)(1, 0,", "else if (rest < end && 0)\n        NAME(centre_fronts)(1, 0,"),
+    ("native: a front sums its own row again", "kernels/csrc/fronts.h",
+     "NAME(add_stretch)(projected, g[f] + length + i,", "NAME(add_stretch)(projected, g[f] + i,"),
+    ("native: fronts forget the decay's sign", "kernels/csrc/fronts.h", "const R strength = k->sign * k->decay;", "const R strength = -k->decay;"),
+    ("native: rows of a chunk that make no four are not summed", "kernels/csrc/columns.h",
+     "o += 4 * quarter;\n    }\n    if (!CAREFUL", "o = last;\n    }\n    if (!CAREFUL"),
+    ("native: columns centred from the wrong places", "kernels/csrc/columns.h",
+     "const int64_t from = at + q * quarter * row + j,", "const int64_t from = at + q * (quarter - 1) * row + j,"),
+    ("native: tensors of columns that go together share their sums", "kernels/csrc/plan.c",
+     "t->partial = *room;", "t->partial = 0;"),
+    ("native: the last chunk of columns is forgotten", "kernels/csrc/columns.h",
+     "for (int64_t c = 1; c < t->chunks; c++)", "for (int64_t c = 1; c < t->chunks - 1; c++)"),
 ]  # fmt: skip
 
 _GROUPS = [
@@ -190,6 +203,8 @@ _GROUPS = [
     ("tensors: a subclass is taken for its memory", "kernels/csrc/tensors.c", "|| torch.has_dispatch(tensor)", ""),
     ("tensors: torch's functions are believed", "kernels/_torch_functions.py", "if _tell_the_truth(kernels, samples):",
      "if True:"),
+    ("tensors: torch's functions are called in any release", "kernels/_torch_functions.py",
+     "return _PROVEN[0] <= release <= _PROVEN[1]", "return _PROVEN[0] <= release"),
     ("tensors: memory that is not there", "kernels/csrc/tensors.c", "return -1; /* elements, but no memory */", "return 0;"),
 ]  # fmt: skip
 

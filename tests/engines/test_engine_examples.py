@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
-from engine_examples import EXAMPLES, TORCHRUN, drift_in_example
+from engine_examples import EXAMPLES, TORCHRUN, drift_in_example, run_python
 
 
 @pytest.mark.distributed
@@ -31,3 +33,24 @@ def test_every_example_is_short_and_has_a_test() -> None:
     for path in EXAMPLES.glob("*.py"):
         assert len(path.read_text().splitlines()) <= 80, path.name
         assert f'"{path.stem}"' in tests, f"{path.name} is run by no test"
+
+
+ENDING = """
+import runpy, sys
+from pathlib import Path
+runpy.run_path(sys.argv[1], run_name="__main__")
+print("left:", *{each.joinpath("comm").read_text().strip() for each in Path("/proc/self/task").iterdir()})
+"""
+
+
+@pytest.mark.distributed
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the names of threads are read from Linux's /proc")
+def test_the_groups_threads_are_gone_when_the_fsdp1_example_ends(tmp_path: Path) -> None:
+    """One that still frees a tensor when the interpreter ends would abort it ("terminate called …")."""
+    script = tmp_path / "ending.py"
+    script.write_text(ENDING)
+    done = run_python([*TORCHRUN, str(script), str(EXAMPLES / "fsdp1.py")])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.count("left:") == 2
+    assert "gloo" not in done.stdout, done.stdout
