@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+SELDOM = 4
 OTHER_ELEMENTS = 1 << 25  # 128 MB, several times the last-level cache of most machines
 
 
 def interleaved(
-    steps: dict[str, Callable[[], Any]], rounds: int, seconds: float = 12.0
+    steps: dict[str, Callable[[], Any]], rounds: int, seconds: float = 15.0, seldom: Collection[str] = ()
 ) -> dict[str, list[float]]:
     """Run all steps in turn, again and again; return each one's times in milliseconds.
 
-    At least 5 rounds, at most `rounds`, and no more than `seconds` in all. Before each turn other memory is written,
-    as forward and backward do: a step that finds what the one before left in the caches of the right (or of the
-    wrong) core would tell of its predecessor.
+    At least 5 rounds, at most `rounds`, and no more than `seconds` in all. Those named in `seldom` take part in
+    every fourth round only: they are slow, and the others need many rounds to be told apart.
+
+    Before each turn other memory is written, as forward and backward do: a step that finds what the one before left
+    in the caches of the right (or of the wrong) core would tell of its predecessor.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     other = torch.zeros(OTHER_ELEMENTS)
@@ -28,10 +32,9 @@ def interleaved(
         step()
     began = time.perf_counter()
     for number in range(rounds):
-        names = (
-            list(steps) if number % 2 == 0 else list(reversed(steps))
-        )  # nobody always follows the same one
-        for name in names:
+        names = [name for name in steps if number % SELDOM == 0 or name not in seldom]
+        forward = (number + number // SELDOM) % 2 == 0  # nobody always follows the same one
+        for name in names if forward else reversed(names):
             other.add_(1)
             start = time.perf_counter()
             steps[name]()
@@ -59,6 +62,14 @@ def summary(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
 def ratio(times: dict[str, list[float]], over: str, under: str) -> float:
     """Median over the rounds of one contender's time divided by another's in the same round."""
     return statistics.median(a / b for a, b in zip(times[over], times[under], strict=True))
+
+
+def noise(times: dict[str, list[float]], over: str, under: str) -> tuple[float, float]:
+    """Return the 95 % interval of that median: how far other rounds of the same thing could have moved it."""
+    ratios = sorted(a / b for a, b in zip(times[over], times[under], strict=True))
+    spread = 0.98 * math.sqrt(len(ratios))  # ranks; of n rounds as many as not lie below the true median
+    low, high = math.floor(len(ratios) / 2 - spread), math.ceil(len(ratios) / 2 + spread)
+    return ratios[max(low, 0)], ratios[min(high, len(ratios) - 1)]
 
 
 class _Allocations(TorchDispatchMode):
