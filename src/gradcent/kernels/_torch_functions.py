@@ -24,8 +24,9 @@ _OPENMP = (
     "__kmpc_global_thread_num",
     "omp_get_thread_num",
 )
-# The releases all tests were run with. A newer one may give a function of the same name another form, and calling
-# that could end the process before anything can be compared; so there they are used only if asked for.
+# The releases that the kernels' tests were run with (2.13.0, 2.14.1, 2.15.0). A newer one may give a function of the
+# same name another form, and calling that could end the process before anything can be compared; so there they are
+# used only if asked for.
 _PROVEN = ((2, 13), (2, 15))
 # In the order of csrc/tensors.c.
 _TENSORS = (
