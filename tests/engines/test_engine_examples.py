@@ -38,8 +38,18 @@ def test_every_example_is_short_and_has_a_test() -> None:
 ENDING = """
 import runpy, sys
 from pathlib import Path
+import torch.distributed as dist
+
+def threads(when):
+    print(when, *{each.joinpath("comm").read_text().strip() for each in Path("/proc/self/task").iterdir()})
+
+def destroy_process_group(destroy=dist.destroy_process_group):
+    threads("training:")
+    destroy()
+
+dist.destroy_process_group = destroy_process_group
 runpy.run_path(sys.argv[1], run_name="__main__")
-print("left:", *{each.joinpath("comm").read_text().strip() for each in Path("/proc/self/task").iterdir()})
+threads("left:")
 """
 
 
@@ -52,5 +62,11 @@ def test_the_groups_threads_are_gone_when_the_fsdp1_example_ends(tmp_path: Path)
     script.write_text(ENDING)
     done = run_python([*TORCHRUN, str(script), str(EXAMPLES / "fsdp1.py")])
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.count("left:") == 2
-    assert "gloo" not in done.stdout, done.stdout
+    lines = done.stdout.splitlines()
+    for when, number in (
+        ("training:", 2),
+        ("left:", 0),
+    ):  # that there were such threads shows we would see them
+        said = [line for line in lines if line.startswith(when)]
+        assert len(said) == 2
+        assert sum("gloo" in line for line in said) == number, done.stdout

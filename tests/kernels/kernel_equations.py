@@ -114,6 +114,8 @@ LONG = [
     ((4099, 70), Layout.columns((4099, 70))),  # columns in more than one chunk of rows
     ((1203, 451), Layout.columns((1203, 451))),
     ((2, 2003, 140), Layout.stacked_columns((2, 2003, 140))),
+    ((1024, 128), Layout.columns((1024, 128))),  # whole stretches, nothing left over
+    ((3, 40_000), Layout.columns((3, 40_000))),  # too few rows for stages
 ]
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 # a few units in the last place of the type, for numbers of order one

@@ -200,6 +200,19 @@ def test_constant_columns_of_large_tensors_come_out_exactly_zero(dtype, threads)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "layout",
+    [Layout.rows((23, 40)), Layout.rows((23, 300)), Layout.columns((37, 53)), Layout.columns((1024, 70))],
+)
+def test_a_tensor_without_a_weight_has_no_decay(dtype, layout):
+    shape = (layout.vectors, layout.length) if layout.outer == 1 else (layout.outer, layout.vectors)
+    first, second, weight = tensors(dtype, cases=[(shape, layout)] * 3)
+    got = native.centralized([first, second], [layout] * 2, [None, weight], 0.1)
+    assert torch.equal(got[0], native.centralized([first], [layout])[0])
+    assert torch.equal(got[1], native.centralized([second], [layout], [weight], 0.1)[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_long_vectors_are_centred(dtype, decay, threads):
     layouts = [layout for _, layout in LONG]
@@ -212,14 +225,23 @@ def test_long_vectors_are_centred(dtype, decay, threads):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-@pytest.mark.parametrize("layout", [Layout.rows((3, 40)), Layout.rows((3, 1000)), Layout.columns((40, 3))])
+@pytest.mark.parametrize(
+    "layout",
+    [
+        Layout.rows((3, 40)),
+        Layout.rows((3, 1000)),
+        Layout.rows((9, 1000)),
+        Layout.columns((40, 3)),
+        Layout.columns((1024, 70)),
+    ],
+)
 def test_sums_that_overflow_where_means_do_not(dtype, layout):
     big = torch.finfo(dtype).max
-    shape = (3, layout.length) if layout.vectors == 3 and layout.outer == 1 else (layout.outer, 3)
+    shape = (layout.vectors, layout.length) if layout.outer == 1 else (layout.outer, layout.vectors)
     tensor = torch.full(shape, big, dtype=dtype)
     assert not native.centralized([tensor], [layout])[0].any()
     half = torch.full(shape, big / 2, dtype=dtype)
-    half.view(-1)[:: 2 if layout.outer == 1 else 6] *= 0.5
+    (half if layout.outer == 1 else half.t())[:, ::2] *= 0.5
     got = native.centralized([half], [layout])[0]
     assert bool(got.isfinite().all())
     assert_close(got / big, project(wide(half) / big, layout), dtype)

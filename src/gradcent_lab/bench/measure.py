@@ -68,8 +68,8 @@ def noise(times: dict[str, list[float]], over: str, under: str) -> tuple[float, 
     """Return the 95 % interval of that median: how far other rounds of the same thing could have moved it."""
     ratios = sorted(a / b for a, b in zip(times[over], times[under], strict=True))
     spread = 0.98 * math.sqrt(len(ratios))  # ranks; of n rounds as many as not lie below the true median
-    low, high = math.floor(len(ratios) / 2 - spread), math.ceil(len(ratios) / 2 + spread)
-    return ratios[max(low, 0)], ratios[min(high, len(ratios) - 1)]
+    low = max(0, math.floor((len(ratios) - 1) / 2 - spread))
+    return ratios[low], ratios[len(ratios) - 1 - low]
 
 
 class _Allocations(TorchDispatchMode):

@@ -36,7 +36,8 @@ static void NAME(column_sums)(const job_t *job, const task_t *task, const tensor
         const int64_t quarter = (last - o) / 4;
         for (int64_t at = start + o * row, end = at + quarter * row; at < end; at += row)
             NAME(add_four)(row, quarter * row, (const R *)t->data[GRAD] + at,
-                           rule->projected ? (const R *)t->data[PARAM] + at : NULL, (R)rule->sign, (R)rule->decay, sums);
+                           rule->projected && t->data[PARAM] ? (const R *)t->data[PARAM] + at : NULL, (R)rule->sign,
+                           (R)rule->decay, sums);
         o += 4 * quarter;
     }
     if (!CAREFUL || rule->update) {
@@ -67,7 +68,7 @@ static void NAME(column_means)(const job_t *job, const task_t *task, const tenso
         R high[SHORT + 8], low[SHORT + 8];
         NAME(split)(total / (double)(t->outer * t->inner), NAME(shift_of)(job, t, vector), high, low);
         if (!isfinite((double)high[0])) /* overflow, perhaps: once more, carefully */
-            NAME(panel_means)(job, t, k, b * t->outer * row + start + first, 1, TINY, high, low);
+            NAME(panel_means)(job, t, k, b * t->outer * row + start + first, 1, CAREFUL ? TINY : 1, high, low);
         for (int64_t i = 0; i < t->inner; i++) mean_high[first + i] = high[0], mean_low[first + i] = low[0];
     }
 }

@@ -53,7 +53,7 @@ ALWAYS void NAME(centre_fronts)(const int fronts, const int projected, const job
 
 static void NAME(centre_rows)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t begin, int64_t end) {
     const int64_t count = (end - begin) / FRONTS, rest = begin + FRONTS * count;
-    const int projected = job->rule.projected;
+    const int projected = job->rule.projected && t->data[PARAM];
     if (count && projected)
         NAME(centre_fronts)(FRONTS, 1, job, t, k, begin, count);
     else if (count)

@@ -70,23 +70,13 @@ int gradcent_arrange(tensor_t *tensor, int ndim, const int64_t *shape, const int
 /* ---- the list of tasks */
 
 typedef struct {
-    task_t *items;
-    int64_t count, room, elements;
-    int failed;
+    task_t *items; /* NULL: they are only counted */
+    int64_t count, elements;
 } tasks_t;
 
 static void add(tasks_t *tasks, int64_t tensor, int kind, int64_t begin, int64_t end, int64_t elements) {
-    if (tasks->count == tasks->room) {
-        int64_t room = tasks->room ? 2 * tasks->room : 256;
-        task_t *items = realloc(tasks->items, (size_t)room * sizeof *items);
-        if (!items) {
-            tasks->failed = 1;
-            return;
-        }
-        tasks->items = items;
-        tasks->room = room;
-    }
-    tasks->items[tasks->count++] = (task_t){(int32_t)tensor, kind, begin, end, tasks->elements};
+    if (tasks->items) tasks->items[tasks->count] = (task_t){(int32_t)tensor, kind, begin, end, tasks->elements};
+    tasks->count++;
     tasks->elements += elements;
 }
 
@@ -102,8 +92,9 @@ static int is_split(const tensor_t *t) { return t->centred && t->outer * t->inne
 
 static int64_t pieces(const tensor_t *t) { return (t->outer * t->inner + PIECE - 1) / PIECE; }
 
+/* (Few rows need no stages: a panel of neighbours stays in cache whatever their number.) */
 static int in_columns(const tensor_t *t) {
-    return t->centred && t->outer > 1 && t->inner < SHORT && t->vectors * t->inner >= SHORT && t->numel > 65536;
+    return t->centred && t->outer >= 8 && t->inner < SHORT && t->vectors * t->inner >= SHORT && t->numel > 65536;
 }
 
 static int64_t panel(const tensor_t *t) {
@@ -145,7 +136,7 @@ static int64_t add_several(const job_t *job, int64_t k, tasks_t *tasks) {
     return end;
 }
 
-static void list(const job_t *job, int stage, tasks_t *tasks) {
+static void list_all(const job_t *job, int stage, tasks_t *tasks) {
     for (int64_t k = 0; k < job->tensor_count; k++) {
         while (stage == PIECE_STEP && k < job->tensor_count && job->tensors[k].numel <= SMALL_ELEMENTS)
             k = add_several(job, k, tasks);
@@ -197,25 +188,27 @@ static int64_t border(void *context, int part, int parts) {
 }
 
 /* For the stages of columns: tensors begin..end. For the others: all. */
-static int run_stage(const job_t *job, int stage, int64_t begin, int64_t end, int threads) {
-    tasks_t tasks = {0};
-    if (stage < COLUMN_SUM)
-        list(job, stage, &tasks);
-    else
-        for (int64_t k = begin; k < end; k++)
-            if (in_columns(&job->tensors[k])) list_columns(job, stage, k, &tasks);
-    if (!tasks.failed) {
-        stage_t context = {gradcent_engine(), job, &tasks};
-        /* columns step backwards: what was summed last is in cache still */
-        gradcent_share(tasks.count, threads, stage == COLUMN_STEP, border, run_task, &context);
+static void list(const job_t *job, int stage, int64_t begin, int64_t end, tasks_t *tasks) {
+    if (stage < COLUMN_SUM) {
+        list_all(job, stage, tasks);
+        return;
     }
-    free(tasks.items);
-    return tasks.failed ? -1 : 0;
+    for (int64_t k = begin; k < end; k++)
+        if (in_columns(&job->tensors[k])) list_columns(job, stage, k, tasks);
 }
 
-static int run_columns(const job_t *job, int64_t begin, int64_t end, int threads) {
-    return run_stage(job, COLUMN_SUM, begin, end, threads) || run_stage(job, COLUMN_MEAN, begin, end, threads) ||
-           run_stage(job, COLUMN_STEP, begin, end, threads);
+static void count(const job_t *job, int stage, int64_t begin, int64_t end, int64_t *most) {
+    tasks_t tasks = {0};
+    list(job, stage, begin, end, &tasks);
+    if (tasks.count > *most) *most = tasks.count;
+}
+
+static void run_stage(const job_t *job, int stage, int64_t begin, int64_t end, int threads, task_t *items) {
+    tasks_t tasks = {.items = items};
+    list(job, stage, begin, end, &tasks);
+    stage_t context = {gradcent_engine(), job, &tasks};
+    /* columns step backwards: what was summed last is in cache still */
+    gradcent_share(tasks.count, threads, stage == COLUMN_STEP, border, run_task, &context);
 }
 
 /* Tensors of columns are taken few at a time, so that their second reading finds them in the last-level cache,
@@ -236,7 +229,7 @@ static int64_t few_columns(job_t *job, int64_t begin, int64_t *room) {
 
 /* Returns 0, or -1 when memory is short. */
 int gradcent_execute(job_t *job, int threads) {
-    int64_t partial = 0, room = 0, elements = 0, some;
+    int64_t partial = 0, elements = 0;
     for (int64_t k = 0; k < job->tensor_count; k++) {
         tensor_t *t = &job->tensors[k];
         elements += t->numel;
@@ -251,21 +244,31 @@ int gradcent_execute(job_t *job, int threads) {
         if (is_split(t)) partial += t->batch * t->vectors * (pieces(t) + 2);
     }
     if (elements < 32768) threads = 1;
-    /* One room for all stages, had before anything is touched: split vectors use it first, then columns. */
-    room = partial;
-    for (int64_t k = 0; k < job->tensor_count;) {
-        k = few_columns(job, k, &some);
-        if (some > room) room = some;
-    }
-    job->partial = room ? malloc((size_t)room * sizeof(double)) : NULL;
-    if (room && !job->partial) return -1;
-    int failed = job->rule.unscale != 0 && run_stage(job, UNSCALE, 0, 0, threads);
-    if (partial) failed = failed || run_stage(job, PIECE_SUM, 0, 0, threads) || run_stage(job, PIECE_MEAN, 0, 0, threads);
-    failed = failed || run_stage(job, PIECE_STEP, 0, 0, threads);
-    for (int64_t k = 0, end; k < job->tensor_count && !failed; k = end) {
+    /* One room for the sums of all stages (split vectors use it first, then columns) and one for their tasks, had
+     * before anything is touched. */
+    const int unscale = job->rule.unscale != 0;
+    int64_t room = partial, most = 1, some;
+    for (int stage = PIECE_SUM; stage <= UNSCALE; stage++)
+        if (stage == PIECE_STEP || (stage == UNSCALE ? unscale : partial != 0)) count(job, stage, 0, 0, &most);
+    for (int64_t k = 0, end; k < job->tensor_count; k = end) {
         end = few_columns(job, k, &some);
-        failed = some && run_columns(job, k, end, threads);
+        if (some > room) room = some;
+        for (int stage = COLUMN_SUM; some && stage <= COLUMN_STEP; stage++) count(job, stage, k, end, &most);
     }
+    job->partial = malloc(((size_t)room + 1) * sizeof(double));
+    task_t *items = malloc((size_t)most * sizeof *items);
+    const int failed = !job->partial || !items;
+    if (!failed) {
+        if (unscale) run_stage(job, UNSCALE, 0, 0, threads, items);
+        if (partial) run_stage(job, PIECE_SUM, 0, 0, threads, items);
+        if (partial) run_stage(job, PIECE_MEAN, 0, 0, threads, items);
+        run_stage(job, PIECE_STEP, 0, 0, threads, items);
+        for (int64_t k = 0, end; k < job->tensor_count; k = end) {
+            end = few_columns(job, k, &some);
+            for (int stage = COLUMN_SUM; some && stage <= COLUMN_STEP; stage++) run_stage(job, stage, k, end, threads, items);
+        }
+    }
+    free(items);
     free(job->partial);
     job->partial = NULL;
     return failed ? -1 : 0;

@@ -43,7 +43,8 @@ ALWAYS void NAME(loop)(const int mode, const int kind, const int decay, const in
                        const R *restrict high, const R *restrict low, R *restrict out) {
     /* The mean comes in two parts, so that subtracting it costs one rounding and not two; it is one for
      * the whole run (broad) or one for each element. */
-    const R high0 = mode == NAME(OBSERVE) ? 0 : high[0], low0 = mode == NAME(OBSERVE) ? 0 : low[0];
+    const int one = broad && mode != NAME(OBSERVE);
+    const R high0 = one ? high[0] : 0, low0 = one ? low[0] : 0;
     for (int64_t i = 0; i < n; i++) {
         const R a = broad ? high0 : high[i], b = broad ? low0 : low[i], old = w[i];
         R d, x = k.sign * g[i];
@@ -178,7 +179,7 @@ static void NAME(step_rows)(const rule_t *rule, const NAME(numbers) *k, int64_t 
 
 /* t - mean alone. The decay belongs to the mean only: whoever asked adds it himself. */
 ALWAYS void NAME(centre_in_place)(int64_t n, R *restrict to, const R *restrict high, const R *restrict low, const int broad) {
-    const R a = high[0], b = low[0];
+    const R a = broad ? high[0] : 0, b = broad ? low[0] : 0;
     if (broad)
         for (int64_t i = 0; i < n; i++) to[i] = (to[i] - a) - b;
     else
@@ -187,7 +188,7 @@ ALWAYS void NAME(centre_in_place)(int64_t n, R *restrict to, const R *restrict h
 
 ALWAYS void NAME(centre)(int64_t n, R *restrict to, const R *from, const R *restrict high, const R *restrict low,
                          const int broad) {
-    const R a = high[0], b = low[0];
+    const R a = broad ? high[0] : 0, b = broad ? low[0] : 0;
     if (to == from)
         NAME(centre_in_place)(n, to, high, low, broad);
     else if (broad)

@@ -93,7 +93,7 @@ static double NAME(shift_of)(const job_t *job, const tensor_t *t, int64_t vector
     if (sizeof(R) < sizeof(double) || job->rule.update) return 0;
     const int64_t at = (vector / t->vectors * t->outer * t->vectors + vector % t->vectors) * t->inner;
     const R x = (R)job->rule.sign * ((const R *)t->data[GRAD])[at];
-    return (double)(job->rule.projected ? x + (R)job->rule.decay * ((const R *)t->data[PARAM])[at] : x);
+    return (double)(job->rule.projected && t->data[PARAM] ? x + (R)job->rule.decay * ((const R *)t->data[PARAM])[at] : x);
 }
 
 /* The mean from the sum of a vector's elements, each less `shift`. */
@@ -130,7 +130,7 @@ static void NAME(step_piece)(const job_t *job, const tensor_t *t, const NAME(num
 static void NAME(rows)(const job_t *job, const tensor_t *t, const NAME(numbers) *k, int64_t begin, int64_t end) {
     const rule_t *rule = &job->rule;
     const int64_t length = t->inner;
-    const R *w = rule->projected ? (const R *)t->data[PARAM] : NULL;
+    const R *w = rule->projected ? (const R *)t->data[PARAM] : NULL; /* a step has one */
     double shift = NAME(shift_of)(job, t, begin), total;
     total = NAME(sum_run)(CAREFUL, length, (const R *)t->data[GRAD] + begin * length, w ? w + begin * length : NULL,
                           (R)rule->sign, (R)rule->decay, shift, 1);
