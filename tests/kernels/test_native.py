@@ -209,6 +209,8 @@ def test_a_tensor_without_a_weight_has_no_decay(dtype, layout):
     first, second, weight = tensors(dtype, cases=[(shape, layout)] * 3)
     got = native.centralized([first, second], [layout] * 2, [None, weight], 0.1)
     assert torch.equal(got[0], native.centralized([first], [layout])[0])
+    odd = torch.stack([first, first], -1)[..., 0]  # with gaps, so that it goes through a copy
+    assert torch.equal(native.centralized([odd, second], [layout] * 2, [None, weight], 0.1)[0], got[0])
     assert torch.equal(got[1], native.centralized([second], [layout], [weight], 0.1)[0])
 
 

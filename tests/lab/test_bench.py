@@ -50,9 +50,8 @@ def test_the_interval_of_a_median_holds_the_true_one() -> None:
         times = {"with": [chance.lognormvariate(0, 0.1) for _ in range(25)], "without": [1.0] * 25}
         low, high = measure.noise(times, "with", "without")
         held += low <= 1 <= high
-    assert (
-        0.95 - 0.033 <= held / 400 < 1
-    )  # three binomial deviations of slack below; not always, or it says nothing
+    # three binomial deviations of slack below; and not always, or it would say nothing
+    assert 0.95 - 0.033 <= held / 400 < 1
 
 
 def test_temporaries_are_counted() -> None:

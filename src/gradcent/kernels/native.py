@@ -55,10 +55,12 @@ def reason() -> str:
 def centralize_(
     tensors: Sequence[Tensor],
     layouts: Layouts,
-    weights: Sequence[Tensor] | None = None,
+    weights: Sequence[Tensor | None] | None = None,
     decay: float = 0.0,
 ) -> dict[int, Tensor]:
     """In place t −= mean(t + decay·w) for each weight vector; tensors without a layout are left alone.
+
+    A tensor whose weight is None has no decay.
 
     Returns, by index, the results for tensors that cannot be written to because their elements share
     memory (an expanded gradient); they are as they were. Nearly always there are none.
@@ -74,7 +76,7 @@ def centralize_(
 def centralized(
     tensors: Sequence[Tensor],
     layouts: Layouts,
-    weights: Sequence[Tensor] | None = None,
+    weights: Sequence[Tensor | None] | None = None,
     decay: float = 0.0,
 ) -> list[Tensor]:
     """Return t − mean(t + decay·w) for each tensor; those without a layout are returned as they are."""
@@ -275,7 +277,11 @@ def _step(
 
 
 def _centralize(
-    out: list[Tensor], tensors: list[Tensor], layouts: Layouts, weights: list[Tensor] | None, decay: float
+    out: list[Tensor],
+    tensors: list[Tensor],
+    layouts: Layouts,
+    weights: list[Tensor | None] | None,
+    decay: float,
 ) -> dict[int, Tensor]:
     kernels = _kernels()
     threads = torch.get_num_threads()
@@ -283,8 +289,9 @@ def _centralize(
     shared = {}
     for i in kernels.centralize((out, tensors, weights), _as_list(layouts), (decay, threads)):
         copy = tensors[i].clone(memory_format=torch.contiguous_format)
-        weight = None if weights is None else [weights[i].contiguous()]
-        kernels.centralize(([copy], [copy], weight), [layouts[i]], (decay, threads))
+        weight = None if weights is None else weights[i]
+        own = None if weight is None else [weight.contiguous()]
+        kernels.centralize(([copy], [copy], own), [layouts[i]], (decay, threads))
         if torch._debug_has_internal_overlap(out[i]) == 0:
             out[i].copy_(copy)
         else:

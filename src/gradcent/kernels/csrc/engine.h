@@ -60,8 +60,8 @@ static void run_one(const job_t *job, const task_t *task) {
         run_f32(job, task);
 }
 
-/* Tiny tensors end before the processor has guessed what is read next, so it is told. (Larger ones are
- * fetched better without hints.) */
+/* Tiny tensors end before the processor has guessed what is read next, so it is told. (Larger ones
+ * ask for themselves: rules.h.) */
 #define TINY_TENSOR 128
 static void fetch(const tensor_t *t) {
     for (int k = 0; k < OPERANDS && t->numel <= TINY_TENSOR; k++)

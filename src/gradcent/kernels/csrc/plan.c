@@ -114,7 +114,7 @@ static int64_t chunks(const tensor_t *t) {
 
 /* What the sums and means of a tensor of columns take. */
 static int64_t column_room(const tensor_t *t) {
-    return in_columns(t) ? t->batch * (t->chunks + 2) * t->vectors * t->inner : 0;
+    return t->batch * (t->chunks + 2) * t->vectors * t->inner;
 }
 
 static void list_columns(const job_t *job, int stage, int64_t k, tasks_t *tasks) {

@@ -162,4 +162,3 @@ static void NAME(split)(double mean, double base, R *high, R *low) {
     *high = (R)sum;
     *low = isfinite((double)*high) ? (R)((base - (double)*high) + mean) : 0;
 }
-
