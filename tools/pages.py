@@ -63,7 +63,33 @@ def bench() -> str:
     return "\n".join(lines)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"study": study, "bench": bench}
+def ratios() -> str:
+    """Ours ÷ torch fused for every list and optimizer, and the targets that the committed bench misses."""
+    data = json.loads((RESULTS / "bench" / "bench.json").read_text())
+    found: dict[str, dict[str, float]] = {}
+    for step in data["steps"]:
+        found.setdefault(step["list"], {})[step["optimizer"]] = step["ours_over_fused"]
+    optimizers = list(next(iter(found.values())))
+    lines = [
+        f"| ours ÷ torch fused without GC | {' | '.join(optimizers)} |",
+        "|---" * (len(optimizers) + 1) + "|",
+    ]
+    lines += [
+        f"| {name} | {' | '.join(f'{row[each]:.2f}' for each in optimizers)} |" for name, row in found.items()
+    ]
+    missed = [row for row in data["targets"] if not row["reached"]]
+    lines += [
+        "",
+        f"{len(data['targets']) - len(missed)} of {len(data['targets'])} targets are reached. Missed:",
+        "",
+    ]
+    lines += [
+        f"- {row['figure']}: {row['value']:.2f}, wanted {row['sign']} {row['limit']:g}" for row in missed
+    ]
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"study": study, "bench": bench, "ratios": ratios}
 
 
 def filled(text: str) -> str:
