@@ -185,6 +185,7 @@ _KERNELS = [
      "const int64_t from = at + q * quarter * row + j,", "const int64_t from = at + q * (quarter - 1) * row + j,"),
     ("native: tensors of columns that go together share their sums", "kernels/csrc/plan.c",
      "t->partial = *room;", "t->partial = 0;"),
+    ("native: columns that overflow", "kernels/csrc/columns.h", "CAREFUL ? TINY : 1, high, low);", "TINY, high, low);"),
     ("native: the last chunk of columns is forgotten", "kernels/csrc/columns.h",
      "for (int64_t c = 1; c < t->chunks; c++)", "for (int64_t c = 1; c < t->chunks - 1; c++)"),
 ]  # fmt: skip
