@@ -21,7 +21,7 @@ def _same_every_time():
 @pytest.fixture
 def left_to_torch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many param groups each step in C left to torch's own."""
-    from gradcent.optim import _quick
+    from gradcent.optim import _native_step as _quick
 
     left: list[int] = []
     step = _quick.step

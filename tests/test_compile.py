@@ -71,7 +71,7 @@ def test_maximize_in_a_compiled_step() -> None:
 
 def test_scaled_gradients_in_the_operator_of_compiled_steps() -> None:
     """g − mean(g + sλw), written out in float64."""
-    from gradcent import ops  # noqa: F401
+    from gradcent import compile_ops as ops  # noqa: F401
 
     gradient, weight = torch.randn(2, 3, 5, dtype=torch.float64)
     scale = torch.tensor(64.0)

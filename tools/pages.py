@@ -21,10 +21,10 @@ RESULTS = ROOT / "results"
 
 def study() -> str:
     """The study that opens the README: its table, and the curves."""
-    from gradcent_lab import store
-    from gradcent_lab.evidence import findings
-    from gradcent_lab.sections import sections
-    from gradcent_lab.tables import findings_table
+    from gradcent_lab.analysis.findings import findings
+    from gradcent_lab.report.sections import sections
+    from gradcent_lab.report.tables import findings_table
+    from gradcent_lab.store import records as store
 
     root = RESULTS / "studies"
     records = [record for record in store.load(root) if record.study == "cifar100-small"]

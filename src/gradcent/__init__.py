@@ -9,11 +9,11 @@
 from . import optim
 from .attach import attach, attached, detach
 from .diagnostics import Monitor
-from .gradients import attach_to_gradients, centralize_gradients_
+from .gradient_hooks import attach_to_gradients, centralize_gradients_
 from .layout import Layout
 from .operator import centralize, centralize_
-from .plan import Plan, explain
-from .rules import register, unregister
+from .plan.plan import Plan, explain
+from .plan.rules import register, unregister
 
 __version__ = "0.1.0"
 

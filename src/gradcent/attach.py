@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import optim, sharded
+from . import optim
 from .attachment import At, Attachment, Decay, NonFinite, Options
+from .dtensor import centralize as sharded
 from .operator import vector_means
 from .optim._base import Centralized, Hooked, Seamed
-from .plan import Layers, Overrides, Plan, models_of
+from .plan.plan import Layers, Overrides, Plan, models_of
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
 

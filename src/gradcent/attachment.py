@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .decay import decay_kind
 from .layout import Layout
-from .plan import SWITCHED_OFF, Layers, Overrides, Plan
+from .plan.plan import SWITCHED_OFF, Layers, Overrides, Plan
 
 At = Literal["gradient", "update"]
 Decay = Literal["auto", "coupled", "decoupled"]

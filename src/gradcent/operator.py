@@ -27,7 +27,7 @@ def centralize(
     """
     _check(tensor, layout, weight)
     if hasattr(tensor, "device_mesh"):  # a DTensor: each rank centralizes what it holds
-        from .sharded import centralized
+        from .dtensor.centralize import centralized
 
         return centralized([tensor], [layout], [tensor if weight is None else weight], decay=decay)[0]
     if tensor.numel() == 0:

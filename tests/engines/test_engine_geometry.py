@@ -13,8 +13,8 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from gradcent import Layout, centralize
-from gradcent.sharded import _shifted, _sums
-from gradcent.shards import _held, _sharding, share
+from gradcent.dtensor.centralize import _shifted, _sums
+from gradcent.dtensor.geometry import _held, _sharding, share
 
 
 def play(tensor: torch.Tensor, layout: Layout, placements: tuple, mesh: tuple[int, ...]) -> torch.Tensor:

@@ -9,7 +9,8 @@ from torch import nn
 
 import gradcent
 from gradcent import Layout, kernels
-from gradcent.kernels import foreach, native, steps
+from gradcent.kernels import foreach, native
+from gradcent.kernels import fused_steps as steps
 
 OPTIMIZERS = {
     "SGD": dict(lr=0.05, momentum=0.9, weight_decay=0.1, nesterov=True),

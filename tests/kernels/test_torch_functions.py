@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import gradcent
 from gradcent.kernels import _torch_functions, native
-from gradcent.optim import _quick
+from gradcent.optim import _native_step as _quick
 
 PROVEN = _torch_functions.proven(torch.__version__)
 pytestmark = [

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from gradcent_lab.experiment import Experiment
+from gradcent_lab.experiment.spec import Experiment
 
 NUMBER = 3
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradcent_lab.data import catalogue
+from gradcent_lab.data import datasets as catalogue
 
 
 def real(name: str) -> Path:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gradcent_lab.store import RunRecord
+from gradcent_lab.store.records import RunRecord
 
 ENVIRONMENT = {
     "versions": {"gradcent": "0.1.0", "torch": "2.6.0", "scipy": "1.12.0"},

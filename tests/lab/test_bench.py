@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from gradcent_lab.bench import contenders, figures, lists, measure, table
+from gradcent_lab.bench import implementations as contenders
+from gradcent_lab.bench import measurements as figures
+from gradcent_lab.bench import parameter_lists as lists
+from gradcent_lab.bench import report as table
+from gradcent_lab.bench import timing as measure
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "bench" / "bench.json"
 

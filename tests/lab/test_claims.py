@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradcent_lab import claims
+from gradcent_lab.analysis import paper_claims as claims
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

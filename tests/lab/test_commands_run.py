@@ -8,8 +8,8 @@ import os
 import pytest
 from make_sets import class_folders
 
-from gradcent_lab import store
 from gradcent_lab.cli import main
+from gradcent_lab.store import records as store
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from gradcent_lab import compare
 from gradcent_lab.cli import main
 from gradcent_lab.errors import UserError
+from gradcent_lab.experiment import user as compare
 
 HERE = "compare_fixtures"
 
@@ -170,7 +170,7 @@ def test_the_rehearsal_leaves_the_generators_alone():
     import compare_fixtures
     import torch
 
-    from gradcent_lab.rehearsal import rehearse
+    from gradcent_lab.run.dry_run import rehearse
 
     before = torch.get_rng_state(), random.getstate()
     rehearse(compare_fixtures.toy(), "toy")

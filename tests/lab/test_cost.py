@@ -2,7 +2,8 @@
 
 import pytest
 
-from gradcent_lab import cost, recipes
+from gradcent_lab import recipes
+from gradcent_lab.analysis import cost
 from gradcent_lab.cli import main
 
 

@@ -15,15 +15,16 @@ import pytest
 import torch
 import toy
 
-from gradcent_lab.config import OFF
-from gradcent_lab.data import SETS, catalogue, data_root, open_set
+from gradcent_lab.data import SETS, data_root, open_set
+from gradcent_lab.data import datasets as catalogue
 from gradcent_lab.data import download as downloads
-from gradcent_lab.data.layouts import samples
+from gradcent_lab.data.folder_formats import samples
 from gradcent_lab.data.memory import _load
 from gradcent_lab.data.tensors import balanced
 from gradcent_lab.errors import UserError
-from gradcent_lab.runtime import Options
-from gradcent_lab.study import run_pairs
+from gradcent_lab.experiment.run_config import OFF
+from gradcent_lab.experiment.study import run_pairs
+from gradcent_lab.run.accelerator import Options
 
 REAL = os.environ.get("GRADCENT_DATA")
 

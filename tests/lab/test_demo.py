@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gradcent_lab import demo
 from gradcent_lab.cli import main
+from gradcent_lab.experiment import digits as demo
 
 SHORT = ["demo", "--seeds", "2", "--epochs", "1", "--workers", "1"]
 
@@ -50,7 +50,7 @@ def test_the_demo_prints_a_verdict_writes_a_report_and_repeats_itself(capsys, tm
 
 def test_a_changed_number_is_noticed(tmp_path, capsys):
     from gradcent_lab.commands.demo import repeated
-    from gradcent_lab.store import load
+    from gradcent_lab.store.records import load
 
     assert main([*SHORT, "--out", str(tmp_path)]) == 0
     now, before = load(tmp_path / "runs"), load(tmp_path / "runs")

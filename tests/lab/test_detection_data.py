@@ -140,7 +140,7 @@ def test_coco_mini_loads_with_its_official_split():
 def test_balloon_layout(tmp_path, monkeypatch):
     from dataclasses import replace
 
-    from gradcent_lab.data import catalogue
+    from gradcent_lab.data import datasets as catalogue
 
     monkeypatch.setitem(
         catalogue.SETS, "balloon", replace(catalogue.SETS["balloon"], images={"train": 2, "test": 1})

@@ -10,18 +10,18 @@ from detection_sets import annotation, coco_folder, real
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from gradcent_lab.config import OFF, ON, RunConfig
+from gradcent_lab.analysis.findings import by_metric, findings
 from gradcent_lab.detection import coco, examples
 from gradcent_lab.detection.data import DetectionSet
 from gradcent_lab.detection.metrics import Evaluator, average_precision, encode
 from gradcent_lab.detection.sources import open_source
 from gradcent_lab.detection.training import build, schedule
-from gradcent_lab.evidence import by_metric, findings
-from gradcent_lab.experiment import Experiment
+from gradcent_lab.experiment.run_config import OFF, ON, RunConfig
+from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.experiment.study import run_pairs, run_study
 from gradcent_lab.recipes import table8, table9
-from gradcent_lab.runtime import Options
-from gradcent_lab.study import run_pairs, run_study
-from gradcent_lab.tasks import Silent, Task, run_task
+from gradcent_lab.run.accelerator import Options
+from gradcent_lab.run.run_one import Silent, Task, run_task
 
 QUICK = Options(cpu=True)
 TIMES = ("seconds", "samples_per_second", "seconds_per_step", "memory_mib")
@@ -105,7 +105,7 @@ def test_learning_rate_grows_with_the_batch():
 
 @pytest.mark.parametrize("recipe", [table8.RECIPE, table9.RECIPE])
 def test_recipes_have_the_papers_cells_and_settings(recipe):
-    from gradcent_lab import claims
+    from gradcent_lab.analysis import paper_claims as claims
 
     study = recipe.study("paper")
     table = claims.table_of(recipe.name)
@@ -142,7 +142,7 @@ def linear_experiment(clip: float | None) -> Experiment:
 def test_clipping_comes_before_centralizing(tmp_path):
     made = linear_experiment(clip=1.0)
     records = run_pairs(made, [OFF, ON], [0], tmp_path, options=QUICK)
-    from gradcent_lab import seeds
+    from gradcent_lab.data import random_streams as seeds
 
     seeds.seed_everything(0, "weights")
     first = nn.Linear(2, 1)
@@ -208,8 +208,8 @@ def test_interrupted_training_goes_on_to_the_same_bits(tmp_path, monkeypatch):
 def test_smoke_of_both_tables_and_their_report(tmp_path):
     root = real("penn-fudan")
     real("weights")
-    from gradcent_lab.report import write_report
-    from gradcent_lab.sections import sections
+    from gradcent_lab.report.html import write_report
+    from gradcent_lab.report.sections import sections
 
     records = []
     for recipe in (table8.RECIPE, table9.RECIPE):

@@ -3,8 +3,8 @@
 import pytest
 from synthetic_records import record, study
 
+from gradcent_lab.analysis.findings import findings
 from gradcent_lab.cli import UserError
-from gradcent_lab.evidence import findings
 
 
 def test_pairs_are_matched_by_seed_not_by_order():

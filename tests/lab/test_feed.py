@@ -7,9 +7,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from toy import Noisy
 
+from gradcent_lab.data.batches import Feed
 from gradcent_lab.data.tensors import TensorImages
 from gradcent_lab.errors import UserError
-from gradcent_lab.feed import Feed
 
 
 def images(n=23, train=True):

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from synthetic_records import study
 
-from gradcent_lab import figures
-from gradcent_lab.evidence import findings
-from gradcent_lab.figures import style
-from gradcent_lab.figures.curves import arms_of, mean_curve, train_and_test
+from gradcent_lab.analysis.findings import findings
+from gradcent_lab.report import figures
+from gradcent_lab.report.figures import style
+from gradcent_lab.report.figures.curves import arms_of, mean_curve, train_and_test
 
 
 def descent(project):

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import toy
 
-from gradcent_lab import store
-from gradcent_lab.config import OFF, ON, RunConfig
-from gradcent_lab.study import run_pairs
-from gradcent_lab.tasks import Task
+from gradcent_lab.experiment.run_config import OFF, ON, RunConfig
+from gradcent_lab.experiment.study import run_pairs
+from gradcent_lab.run.run_one import Task
+from gradcent_lab.store import records as store
 
 HERE = Path(__file__).parent
 TIMES = {"seconds", "samples_per_second"}
@@ -88,7 +88,7 @@ def test_killed_launch_goes_on_where_it_was(tmp_path, alone, kind):
 @pytest.mark.distributed
 def test_a_ray_cluster_gives_the_same_numbers(tmp_path):
     ray = pytest.importorskip("ray")
-    from gradcent_lab.ray_engine import run_on_ray
+    from gradcent_lab.run.ray_backend import run_on_ray
 
     paths = os.pathsep.join([str(HERE), *sys.path])
     local = run_pairs(toy.experiment, [OFF, ON], [0], tmp_path / "local")

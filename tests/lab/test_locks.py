@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from gradcent_lab import locks
+from gradcent_lab.store import run_lock as locks
 
 
 def test_second_claim_is_refused_until_release(tmp_path):

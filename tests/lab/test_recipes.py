@@ -14,8 +14,8 @@ import torch
 from gradcent_lab import models, recipes
 from gradcent_lab.data import SETS, find
 from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.study import run_study, tasks_of
 from gradcent_lab.recipes.finegrained import TINY
-from gradcent_lab.study import run_study, tasks_of
 
 REAL = os.environ.get("GRADCENT_DATA")
 EVERY = [(name, scale.name) for name in recipes.RECIPES for scale in recipes.get(name).scales]
@@ -197,7 +197,7 @@ def test_released_adamw_arm_is_adam(data):
 
 
 def test_fine_tuning_gives_the_head_its_own_rate(data):
-    from gradcent_lab import optimizers
+    from gradcent_lab.experiment import optimizers
 
     spec = {"name": "SGDM", "lr": 0.01, "head_lr": 0.1, "weight_decay": 1e-4}
     model = models.make({"name": "R8", "width": 8}, 10)
@@ -209,7 +209,7 @@ def test_fine_tuning_gives_the_head_its_own_rate(data):
 
 
 def test_sgdw_is_sgd_when_nothing_decays():
-    from gradcent_lab.optimizers import SGDW
+    from gradcent_lab.experiment.optimizers import SGDW
 
     torch.manual_seed(0)
     start = torch.randn(5, 3, dtype=torch.float64)

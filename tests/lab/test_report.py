@@ -8,9 +8,9 @@ import browser
 import pytest
 from synthetic_records import record, study
 
-from gradcent_lab import claims
-from gradcent_lab.evidence import findings
-from gradcent_lab.report import Section, _missing, curve_groups, render, write_report
+from gradcent_lab.analysis import paper_claims as claims
+from gradcent_lab.analysis.findings import findings
+from gradcent_lab.report.html import Section, _missing, curve_groups, render, write_report
 
 
 def sections():

@@ -4,9 +4,9 @@ import pytest
 
 from gradcent_lab import recipes
 from gradcent_lab.cli import main
-from gradcent_lab.sections import sections, switches
-from gradcent_lab.store import load
-from gradcent_lab.study import run_study, tasks_of
+from gradcent_lab.experiment.study import run_study, tasks_of
+from gradcent_lab.report.sections import sections, switches
+from gradcent_lab.store.records import load
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_how_to_repeat_names_cells_seeds_and_arithmetic(tmp_path):
 
     from synthetic_records import record
 
-    from gradcent_lab.config import Numerics
+    from gradcent_lab.experiment.run_config import Numerics
 
     recipe = recipes.get("table1")
     study = replace(recipe.study("smoke", {"layers": "all"}), seeds=(0, 1), numerics=Numerics("bf16"))

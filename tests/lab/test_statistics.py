@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gradcent_lab import claims
-from gradcent_lab import statistics as lab
+from gradcent_lab.analysis import paper_claims as claims
+from gradcent_lab.analysis import statistics as lab
 
 
 def pairs(difference, base=50.0):

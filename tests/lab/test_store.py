@@ -11,10 +11,11 @@ import pytest
 import torch
 import toy
 
-from gradcent_lab import files, store
-from gradcent_lab.config import OFF
 from gradcent_lab.errors import UserError
-from gradcent_lab.study import run_pairs
+from gradcent_lab.experiment.run_config import OFF
+from gradcent_lab.experiment.study import run_pairs
+from gradcent_lab.store import atomic_files as files
+from gradcent_lab.store import records as store
 
 
 def test_failed_write_leaves_the_old_file_and_no_rest(tmp_path):

@@ -15,11 +15,12 @@ import pytest
 import torch
 import toy
 
-from gradcent_lab import locks, store
-from gradcent_lab.config import OFF, ON, Arm, RunConfig
 from gradcent_lab.errors import UserError
-from gradcent_lab.study import Cell, Scale, Study, run_pairs, run_study, run_tasks, shard, tasks_of
-from gradcent_lab.tasks import Silent, Task
+from gradcent_lab.experiment.run_config import OFF, ON, Arm, RunConfig
+from gradcent_lab.experiment.study import Cell, Scale, Study, run_pairs, run_study, run_tasks, shard, tasks_of
+from gradcent_lab.run.run_one import Silent, Task
+from gradcent_lab.store import records as store
+from gradcent_lab.store import run_lock as locks
 
 TIMES = {"seconds", "samples_per_second"}
 
@@ -146,7 +147,7 @@ def test_two_processes_on_one_study(tmp_path):
 
 
 def test_a_run_in_other_hands_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradcent_lab.study.POLL", 0.01)
+    monkeypatch.setattr("gradcent_lab.experiment.study.POLL", 0.01)
     experiment = toy.experiment()
     (record,) = run_pairs(experiment, [OFF], [0], tmp_path / "elsewhere")
     path = tmp_path / "here" / "toy" / record.path.name
@@ -162,7 +163,7 @@ def test_a_run_in_other_hands_is_waited_for(tmp_path, monkeypatch):
                 (path / file.name).write_bytes(file.read_bytes())
             lock.release()
 
-    monkeypatch.setattr("gradcent_lab.study.time.sleep", finish_at_third_look)
+    monkeypatch.setattr("gradcent_lab.experiment.study.time.sleep", finish_at_third_look)
     log = Log()
     (found,) = run_pairs(experiment, [OFF], [0], tmp_path / "here", progress=log)
     assert len(looks) == 3
@@ -221,7 +222,7 @@ def test_run_names_depend_on_everything_that_counts():
 
 
 def test_measurements_are_stored_like_runs(tmp_path):
-    from gradcent_lab.experiment import Measurement
+    from gradcent_lab.experiment.spec import Measurement
 
     made = Measurement("m", lambda seed, arm: (1.5, [{"row": 1}, {"row": 2}]), "metres", False, {})
     config = RunConfig("m", "c", OFF, 0, "smoke", {})

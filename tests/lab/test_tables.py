@@ -8,9 +8,16 @@ import subprocess
 import pytest
 from synthetic_records import record, study
 
-from gradcent_lab.evidence import findings
-from gradcent_lab.statistics import Summary
-from gradcent_lab.tables import findings_csv, findings_table, interval_words, mean_std, other_epoch, signed
+from gradcent_lab.analysis.findings import findings
+from gradcent_lab.analysis.statistics import Summary
+from gradcent_lab.report.tables import (
+    findings_csv,
+    findings_table,
+    interval_words,
+    mean_std,
+    other_epoch,
+    signed,
+)
 
 
 def test_markdown_has_paper_ours_n_interval_verdict_and_scale():

@@ -9,9 +9,9 @@ import numpy as np
 from rich.console import Console
 from synthetic_records import study
 
-from gradcent_lab.config import OFF, ON, RunConfig
-from gradcent_lab.progress import Display
-from gradcent_lab.terminal import plot
+from gradcent_lab.experiment.run_config import OFF, ON, RunConfig
+from gradcent_lab.report.braille_plot import plot
+from gradcent_lab.run.progress import Display
 
 
 def heights(text, width=20, height=5):

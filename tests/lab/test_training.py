@@ -18,13 +18,15 @@ import toy
 from torch import nn
 
 import gradcent
-from gradcent_lab import runtime, seeds, store
-from gradcent_lab.config import OFF, ON, Arm, Numerics
+from gradcent_lab.data import random_streams as seeds
 from gradcent_lab.errors import UserError
-from gradcent_lab.runtime import Options
-from gradcent_lab.study import run_pairs
-from gradcent_lab.tasks import Silent
-from gradcent_lab.training import Diverged
+from gradcent_lab.experiment.run_config import OFF, ON, Arm, Numerics
+from gradcent_lab.experiment.study import run_pairs
+from gradcent_lab.run import accelerator as runtime
+from gradcent_lab.run.accelerator import Options
+from gradcent_lab.run.run_one import Silent
+from gradcent_lab.run.trainer import Diverged
+from gradcent_lab.store import records as store
 
 TIMES = {"seconds", "samples_per_second"}
 

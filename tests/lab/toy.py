@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
-from gradcent_lab.experiment import Experiment
+from gradcent_lab.experiment.spec import Experiment
 
 
 class Noisy(Dataset):
@@ -83,10 +83,10 @@ def main() -> None:
     import os
     import sys
 
-    from gradcent_lab.config import OFF, ON
-    from gradcent_lab.runtime import Options
-    from gradcent_lab.study import run_pairs
-    from gradcent_lab.tasks import Silent
+    from gradcent_lab.experiment.run_config import OFF, ON
+    from gradcent_lab.experiment.study import run_pairs
+    from gradcent_lab.run.accelerator import Options
+    from gradcent_lab.run.run_one import Silent
 
     class Stop(Silent):
         def epoch_done(self, config, metrics):
@@ -113,12 +113,12 @@ def pretend_gpus() -> None:
     from accelerate import PartialState
     from accelerate.utils import DistributedType
 
-    import gradcent_lab.runtime
-    import gradcent_lab.tasks
+    import gradcent_lab.run.accelerator
+    import gradcent_lab.run.run_one
 
     PartialState(cpu=True)
     PartialState._shared_state["distributed_type"] = DistributedType.MULTI_GPU
-    gradcent_lab.runtime.on_cpu = gradcent_lab.tasks.on_cpu = lambda options: False
+    gradcent_lab.run.accelerator.on_cpu = gradcent_lab.run.run_one.on_cpu = lambda options: False
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import sharded
 from ..attachment import Options
-from ..plan import Plan
+from ..dtensor import centralize as sharded
+from ..plan.plan import Plan
 from . import attach_and_say, innermost, logger, require
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from .. import kernels, rules
+from .. import kernels
 from ..attachment import Options
 from ..layout import Layout
 from ..operator import restore_means_, vector_means
-from ..plan import Entry, Plan
+from ..plan import rules
+from ..plan.plan import Entry, Plan
 from . import logger, require
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import fnmatch
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .. import rules, table
 from ..layout import Layout
-from ..plan import Entry
+from ..plan import render as table
+from ..plan import rules
+from ..plan.plan import Entry
 from . import _jax_layouts as layouts
 from . import logger, require
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..attachment import SWITCH, Attachment, Options
-from ..hooks import StepHooks
+from ..step_hooks import StepHooks
 from ._collect import collect
-from ._seam import announce
+from ._torch_step import announce
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer as _Below

@@ -3,7 +3,7 @@
 import torch
 
 from ._base import Seamed
-from ._seam import centralized_step
+from ._torch_step import centralized_step
 
 
 class Adagrad(Seamed, torch.optim.Adagrad):

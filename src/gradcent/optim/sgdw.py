@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim.sgd import sgd
 
 from ._base import Seamed
-from ._seam import centralized_step
+from ._torch_step import centralized_step
 
 
 def sgdw(

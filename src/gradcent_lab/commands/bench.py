@@ -34,9 +34,10 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
     import torch
 
-    from ..bench import figures, table
-    from ..bench.contenders import OPTIMIZERS
-    from ..bench.lists import LISTS
+    from ..bench import measurements as figures
+    from ..bench import report as table
+    from ..bench.implementations import OPTIMIZERS
+    from ..bench.parameter_lists import LISTS
     from ..errors import UserError
 
     if args.threads:

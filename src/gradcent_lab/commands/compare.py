@@ -13,7 +13,7 @@ from gradcent_lab.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gradcent_lab.experiment import Experiment
+    from gradcent_lab.experiment.spec import Experiment
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,17 +40,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the comparison."""
-    from gradcent_lab.loading import broken, need
+    from gradcent_lab.experiment.import_spec import broken, need
 
     for package in ("accelerate", "matplotlib", "rich", "scipy"):
         need(package, "'gradcent[lab]'")
     from rich.console import Console
 
-    from gradcent_lab import compare
-    from gradcent_lab.conclusion import warning
-    from gradcent_lab.config import OFF, Arm
-    from gradcent_lab.evidence import findings
-    from gradcent_lab.outputs import (
+    from gradcent_lab.analysis.findings import findings
+    from gradcent_lab.experiment import user as compare
+    from gradcent_lab.experiment.run_config import OFF, Arm
+    from gradcent_lab.experiment.study import run_pairs
+    from gradcent_lab.report.html import Section
+    from gradcent_lab.report.wording import warning
+    from gradcent_lab.report.write import (
         print_curves,
         print_facts,
         print_findings,
@@ -58,10 +60,8 @@ def run(args: argparse.Namespace) -> int:
         print_written,
         write_outputs,
     )
-    from gradcent_lab.progress import Display
-    from gradcent_lab.rehearsal import rehearse
-    from gradcent_lab.report import Section
-    from gradcent_lab.study import run_pairs
+    from gradcent_lab.run.dry_run import rehearse
+    from gradcent_lab.run.progress import Display
 
     for name, value in (("seeds", args.seeds), ("epochs", args.epochs), ("workers", args.workers)):
         if value is not None and value < 1:
@@ -174,9 +174,9 @@ def _runs(args: argparse.Namespace) -> str:
 
 def _discard(console: Console, root: Path, experiment: Experiment, arms: list[Any], seeds: int) -> None:
     """Delete the runs that are about to be redone, and only those."""
-    from gradcent_lab import store
-    from gradcent_lab.config import RunConfig
-    from gradcent_lab.experiment import describe as settings_of
+    from gradcent_lab.experiment.run_config import RunConfig
+    from gradcent_lab.experiment.spec import describe as settings_of
+    from gradcent_lab.store import records as store
 
     settings = settings_of(experiment)
     for seed in range(seeds):

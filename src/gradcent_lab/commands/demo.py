@@ -12,7 +12,7 @@ from gradcent_lab.errors import UserError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gradcent_lab.store import RunRecord
+    from gradcent_lab.store.records import RunRecord
 
 STUDY = "digits"
 
@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo."""
-    from gradcent_lab.loading import need
+    from gradcent_lab.experiment.import_spec import need
 
     for package in ("accelerate", "matplotlib", "rich", "scipy", "sklearn"):
         need(package, "'gradcent[lab]'")
@@ -36,10 +36,12 @@ def run(args: argparse.Namespace) -> int:
 
     from rich.console import Console
 
-    from gradcent_lab import demo
-    from gradcent_lab.config import OFF, ON
-    from gradcent_lab.evidence import findings
-    from gradcent_lab.outputs import (
+    from gradcent_lab.analysis.findings import findings
+    from gradcent_lab.experiment import digits as demo
+    from gradcent_lab.experiment.run_config import OFF, ON
+    from gradcent_lab.experiment.study import run_pairs
+    from gradcent_lab.report.html import Section
+    from gradcent_lab.report.write import (
         print_curves,
         print_facts,
         print_findings,
@@ -47,9 +49,7 @@ def run(args: argparse.Namespace) -> int:
         print_written,
         write_outputs,
     )
-    from gradcent_lab.progress import Display
-    from gradcent_lab.report import Section
-    from gradcent_lab.study import run_pairs
+    from gradcent_lab.run.progress import Display
 
     seeds = demo.SEEDS if args.seeds is None else args.seeds
     epochs = demo.EPOCHS if args.epochs is None else args.epochs
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(seeds: int, epochs: int) -> dict[str, str]:
     """Return the set-up in words, read off the experiment itself."""
-    from gradcent_lab import demo
+    from gradcent_lab.experiment import digits as demo
 
     train, test = demo.data()
     weights = sum(parameter.numel() for parameter in demo.network().parameters())
@@ -126,7 +126,7 @@ def describe(seeds: int, epochs: int) -> dict[str, str]:
 
 def begin(console: Console, root: Path, resume: bool) -> list[RunRecord]:
     """Say what an earlier demo left; clear its runs unless told to resume. Return them, to compare with."""
-    from gradcent_lab import store
+    from gradcent_lab.store import records as store
 
     folder = root / STUDY
     if not folder.is_dir():

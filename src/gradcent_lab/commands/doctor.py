@@ -92,7 +92,7 @@ def machine(out: Path) -> Iterator[Line]:
 
 def data(given: Path | None) -> Iterator[Line]:
     """Yield the data sets, with what is in those that are there."""
-    from gradcent_lab.data.catalogue import SETS, data_root, find
+    from gradcent_lab.data.datasets import SETS, data_root, find
     from gradcent_lab.errors import UserError
 
     try:
@@ -115,9 +115,9 @@ def data(given: Path | None) -> Iterator[Line]:
 
 
 def _counts(name: str, folder: Path) -> Line:
-    from gradcent_lab.data.catalogue import SETS
     from gradcent_lab.data.cifar import FILES, record_size
-    from gradcent_lab.data.layouts import samples
+    from gradcent_lab.data.datasets import SETS
+    from gradcent_lab.data.folder_formats import samples
     from gradcent_lab.errors import UserError
 
     info = SETS[name]

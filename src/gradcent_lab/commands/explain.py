@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     import gradcent
 
     from ..errors import UserError
-    from ..loading import described
+    from ..experiment.import_spec import described
 
     model = load_model(args.model)
     if not isinstance(model, nn.Module):
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
 def load_model(spec: str) -> Any:
     """Build the model a `source:name` specification names, without downloading weights."""
     from ..errors import UserError
-    from ..loading import call, find, need
+    from ..experiment.import_spec import call, find, need
 
     source, _, name = spec.rpartition(":")
     if not source or not name:

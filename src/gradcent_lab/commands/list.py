@@ -19,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, or one recipe."""
-    from gradcent_lab.loading import need
+    from gradcent_lab.experiment.import_spec import need
 
     for package in ("rich", "torchvision"):
         need(package, "'gradcent[lab]'")
@@ -31,7 +31,7 @@ def _all(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     from gradcent_lab import recipes
-    from gradcent_lab.cost import count
+    from gradcent_lab.analysis.cost import count
 
     done = finished(args.root)
     table = Table(box=None, pad_edge=False)
@@ -56,7 +56,8 @@ def _all(args: argparse.Namespace) -> int:
 def _one(args: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from gradcent_lab import cost, recipes
+    from gradcent_lab import recipes
+    from gradcent_lab.analysis import cost
     from gradcent_lab.data import SETS, data_root, find
 
     recipe, console = recipes.get(args.recipe), Console(soft_wrap=True, highlight=False)
@@ -84,7 +85,7 @@ def _three(scales: Any) -> list[Any]:
 
 def finished(root: Path) -> Counter[tuple[str, str]]:
     """Count the finished runs of a store by study and scale."""
-    from gradcent_lab import store
+    from gradcent_lab.store import records as store
 
     if not root.is_dir():
         return Counter()

@@ -23,16 +23,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the report."""
-    from gradcent_lab.loading import need
+    from gradcent_lab.experiment.import_spec import need
 
     for package in ("matplotlib", "rich", "scipy"):
         need(package, "'gradcent[lab]'")
     from rich.console import Console
 
-    from gradcent_lab import store
-    from gradcent_lab.outputs import write_section
-    from gradcent_lab.report import write_report
-    from gradcent_lab.sections import sections
+    from gradcent_lab.report.html import write_report
+    from gradcent_lab.report.sections import sections
+    from gradcent_lab.report.write import write_section
+    from gradcent_lab.store import records as store
 
     records = [r for r in store.load(args.root) if not args.study or r.study in args.study]
     if args.scale:

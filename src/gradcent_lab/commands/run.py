@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the study."""
-    from gradcent_lab.loading import need
+    from gradcent_lab.experiment.import_spec import need
 
     for package in ("accelerate", "rich", "torchvision"):
         need(package, "'gradcent[lab]'")
@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
     from gradcent_lab import recipes
     from gradcent_lab.data import data_root
-    from gradcent_lab.progress import Display
-    from gradcent_lab.runtime import Options
-    from gradcent_lab.study import run_tasks, shard, tasks_of
-    from gradcent_lab.tasks import Silent
+    from gradcent_lab.experiment.study import run_tasks, shard, tasks_of
+    from gradcent_lab.run.accelerator import Options
+    from gradcent_lab.run.progress import Display
+    from gradcent_lab.run.run_one import Silent
 
     first = os.environ.get("RANK", "0") == "0"
     console = Console(quiet=not first, soft_wrap=True)
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     with display:
         progress = display if first else Silent()
         if args.ray:
-            from gradcent_lab.ray_engine import run_on_ray
+            from gradcent_lab.run.ray_backend import run_on_ray
 
             run_on_ray(tasks, args.out, options=options, progress=progress, gpus=args.gpus_per_run)
         else:

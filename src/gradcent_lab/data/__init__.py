@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.data.catalogue import SETS, data_root, find, place
+from gradcent_lab.data.datasets import SETS, data_root, find, place
 from gradcent_lab.errors import UserError
 
 AUGMENTATIONS = ("pad-crop-flip", "resized-crop-flip", "crop-flip", "none")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from gradcent_lab.data.catalogue import SETS, place
+from gradcent_lab.data.datasets import SETS, place
 from gradcent_lab.errors import UserError
 
 PIXELS = 3 * 32 * 32

@@ -8,9 +8,9 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-from gradcent_lab.data.catalogue import SETS, find
+from gradcent_lab.data.datasets import SETS, find
 from gradcent_lab.errors import UserError
-from gradcent_lab.files import make_folder, write_atomically
+from gradcent_lab.store.atomic_files import make_folder, write_atomically
 
 
 def download(name: str, root: Path) -> Path:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gradcent_lab.data import cifar
-from gradcent_lab.data.catalogue import SETS, place
+from gradcent_lab.data.datasets import SETS, place
 from gradcent_lab.data.tensors import TensorImages, balanced
 from gradcent_lab.errors import UserError
 

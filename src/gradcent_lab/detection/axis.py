@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import mean
 from typing import Any
 
-from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import Table
+from gradcent_lab.report.tables import Table
+from gradcent_lab.store.records import RunRecord
 
 SHARES = ("mean", "wrong_removed", "wrong_left")
 

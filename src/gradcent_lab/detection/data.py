@@ -17,10 +17,10 @@ import torch
 from torch.utils.data import Dataset
 
 from gradcent_lab.data.folders import read
+from gradcent_lab.data.random_streams import generator
 from gradcent_lab.detection.coco import library, to_rle
 from gradcent_lab.detection.sources import Source, open_source
 from gradcent_lab.errors import UserError
-from gradcent_lab.seeds import generator
 
 Target = dict[str, torch.Tensor]
 LEAST_SIDE = 1.0  # the reference: images whose boxes are all one pixel wide or high do not train

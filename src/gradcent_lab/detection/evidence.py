@@ -17,16 +17,17 @@ from typing import Any
 
 import torch
 
-from gradcent_lab import seeds, store
 from gradcent_lab.data import data_root
+from gradcent_lab.data import random_streams as seeds
+from gradcent_lab.data.batches import Feed
 from gradcent_lab.detection import axis, exhibits
 from gradcent_lab.detection.training import build
 from gradcent_lab.errors import UserError
-from gradcent_lab.feed import Feed
-from gradcent_lab.files import make_folder, read_json, write_atomically, write_json
-from gradcent_lab.runtime import deterministic, weights_hash
-from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import Table, findings_table
+from gradcent_lab.report.tables import Table, findings_table
+from gradcent_lab.run.accelerator import deterministic, weights_hash
+from gradcent_lab.store import records as store
+from gradcent_lab.store.atomic_files import make_folder, read_json, write_atomically, write_json
+from gradcent_lab.store.records import RunRecord
 
 # what may differ between equal runs
 CLOCK = frozenset({"seconds", "samples_per_second", "seconds_per_step", "memory_mib"})
@@ -123,7 +124,7 @@ def main(arguments: Sequence[str]) -> int:
         figure.savefig(out / "examples.jpg", dpi=110, pil_kwargs={"quality": 82})
     people = store.load(runs, "unet")
     if people:
-        from gradcent_lab.evidence import findings
+        from gradcent_lab.analysis.findings import findings
 
         tables += [findings_table(findings(people)), *axis.tables(people)]
     text = "\n".join(table.markdown() for table in tables)

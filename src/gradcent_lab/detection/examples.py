@@ -16,9 +16,9 @@ from torch import nn
 
 from gradcent_lab.detection.coco import library
 from gradcent_lab.detection.data import DetectionSet
-from gradcent_lab.figures.style import INK, arm_colour, caption, new_figure, styled
-from gradcent_lab.files import read_json
-from gradcent_lab.store import RunRecord
+from gradcent_lab.report.figures.style import INK, arm_colour, caption, new_figure, styled
+from gradcent_lab.store.atomic_files import read_json
+from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

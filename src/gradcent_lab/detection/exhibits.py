@@ -7,12 +7,12 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
-from gradcent_lab import claims
+from gradcent_lab.analysis import paper_claims as claims
+from gradcent_lab.analysis.findings import is_baseline
 from gradcent_lab.detection.examples import SHOWN, load_examples, side_by_side
-from gradcent_lab.evidence import is_baseline
-from gradcent_lab.files import read_json
-from gradcent_lab.store import RunRecord
-from gradcent_lab.tables import DASH, Table
+from gradcent_lab.report.tables import DASH, Table
+from gradcent_lab.store.atomic_files import read_json
+from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

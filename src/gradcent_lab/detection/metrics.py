@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradcent_lab.data.batches import Batch
 from gradcent_lab.detection.coco import Library, library, quiet
 from gradcent_lab.detection.data import DetectionSet, category_ids
 from gradcent_lab.errors import UserError
-from gradcent_lab.feed import Batch
 
 BOXES = ("AP", "AP.5", "AP.75")  # table 8
 BOXES_AND_MASKS = ("APb", "APb.5", "APb.75", "APm", "APm.5", "APm.75")  # table 9

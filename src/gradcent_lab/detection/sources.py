@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.data.catalogue import SETS, place
+from gradcent_lab.data.datasets import SETS, place
 from gradcent_lab.detection.coco import library
 from gradcent_lab.errors import UserError
 

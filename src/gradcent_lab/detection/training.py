@@ -16,14 +16,14 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from gradcent_lab import optimizers
 from gradcent_lab.detection import models
 from gradcent_lab.detection.data import open_detection
 from gradcent_lab.detection.examples import keep_examples
 from gradcent_lab.detection.metrics import Evaluator
-from gradcent_lab.experiment import Experiment
-from gradcent_lab.files import write_json
-from gradcent_lab.runtime import weights_hash
+from gradcent_lab.experiment import optimizers
+from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.run.accelerator import weights_hash
+from gradcent_lab.store.atomic_files import write_json
 
 IMAGES_PER_STEP = 16  # what the learning rate is given for
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradcent_lab.config import OFF, Arm
+from gradcent_lab.experiment.run_config import OFF, Arm
+from gradcent_lab.experiment.study import Scale
 from gradcent_lab.recipes.classification import milestones
 from gradcent_lab.recipes.recipe import Switch
-from gradcent_lab.study import Scale
 
 SCALES = (
     Scale("paper", "the paper's: all of CIFAR-100, 200 epochs, networks of full width, 10 seeds"),

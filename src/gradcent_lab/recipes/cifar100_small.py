@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gradcent_lab.config import CONV, CONV_AND_FC, OFF, Numerics
+from gradcent_lab.experiment.run_config import CONV, CONV_AND_FC, OFF, Numerics
+from gradcent_lab.experiment.study import Cell, Scale, Study
 from gradcent_lab.recipes.classification import build
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Cell, Scale, Study
 
 SCALES = (
     Scale(

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from gradcent_lab import models, optimizers
+from gradcent_lab import models
 from gradcent_lab.data import open_set
-from gradcent_lab.experiment import Experiment
+from gradcent_lab.experiment import optimizers
+from gradcent_lab.experiment.spec import Experiment
 
 
 def build(settings: Mapping[str, Any], data: Path | None) -> Experiment:

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.config import OFF, ON, Arm
-from gradcent_lab.experiment import Measurement
+from gradcent_lab.experiment.run_config import OFF, ON, Arm
+from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.experiment.study import SAME, Cell, Scale, Study
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import SAME, Cell, Scale, Study
 
 WORDS = f"a quadratic loss in three dimensions, {SAME}"
 SCALES = tuple(Scale(name, WORDS) for name in ("paper", "small", "smoke"))

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 from gradcent_lab import models
-from gradcent_lab.config import OFF, Arm
-from gradcent_lab.experiment import Measurement
+from gradcent_lab.data.random_streams import seed_everything
+from gradcent_lab.experiment.run_config import OFF, Arm
+from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.experiment.study import Cell, Scale, Study
 from gradcent_lab.recipes.finegrained import TINY
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.seeds import seed_everything
-from gradcent_lab.study import Cell, Scale, Study
 
 SCALES = (
     Scale("paper", "the paper's: ResNet-50, Kaiming normal and pretrained on ImageNet by torchvision"),

@@ -14,11 +14,11 @@ from typing import Any
 
 from torch import nn
 
-from gradcent_lab.config import OFF, ON
-from gradcent_lab.experiment import Experiment
+from gradcent_lab.experiment.run_config import OFF, ON
+from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.experiment.study import Cell, Study
 from gradcent_lab.recipes import cifar, classification
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Cell, Study
 
 LAYERS = {"conv1": "conv", "fc": "fc"}
 SCALES = tuple(

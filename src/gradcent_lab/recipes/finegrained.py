@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradcent_lab.config import OFF, ON
+from gradcent_lab.experiment.run_config import OFF, ON
+from gradcent_lab.experiment.study import Cell, Scale, Study
 from gradcent_lab.recipes.classification import build
 from gradcent_lab.recipes.recipe import Recipe, Switch
-from gradcent_lab.study import Cell, Scale, Study
 
 SETS = {
     "FGVC Aircraft": "aircraft",

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gradcent_lab.config import CONV, OFF
+from gradcent_lab.experiment.run_config import CONV, OFF
+from gradcent_lab.experiment.study import Cell, Scale, Study
 from gradcent_lab.recipes.classification import build, milestones
 from gradcent_lab.recipes.recipe import Recipe, Switch
-from gradcent_lab.study import Cell, Scale, Study
 
 SCALES = (
     Scale(

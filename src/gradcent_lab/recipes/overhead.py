@@ -15,12 +15,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from gradcent_lab import models, optimizers
-from gradcent_lab.config import OFF, ON, Arm
-from gradcent_lab.experiment import Measurement
+from gradcent_lab import models
+from gradcent_lab.data.random_streams import seed_everything
+from gradcent_lab.experiment import optimizers
+from gradcent_lab.experiment.run_config import OFF, ON, Arm
+from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.experiment.study import Cell, Scale, Study
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.seeds import seed_everything
-from gradcent_lab.study import Cell, Scale, Study
 
 SCALES = (
     Scale("paper", "the paper's: ResNet-50 for CIFAR-100, batch 128, 200 steps, 5 repetitions"),

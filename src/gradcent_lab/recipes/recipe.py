@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.study import Scale, Study
+from gradcent_lab.experiment.study import Scale, Study
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gradcent_lab.config import OFF, Arm
+from gradcent_lab.experiment.run_config import OFF, Arm
+from gradcent_lab.experiment.study import Cell, Study
 from gradcent_lab.recipes import cifar
 from gradcent_lab.recipes.classification import build
 from gradcent_lab.recipes.recipe import Recipe, Switch
-from gradcent_lab.study import Cell, Study
 
 OPTIMIZERS = ("SGDM", "Adam", "Adagrad", "SGDW", "AdamW")
 

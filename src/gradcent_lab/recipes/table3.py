@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gradcent_lab.experiment.study import Cell, Study
 from gradcent_lab.recipes import cifar
 from gradcent_lab.recipes.classification import build
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Cell, Study
 
 DECAYS = {"0": 0.0, "1e-4": 1e-4, "2e-4": 2e-4, "5e-4": 5e-4, "1e-3": 1e-3}
 

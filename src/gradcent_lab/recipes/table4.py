@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gradcent_lab.experiment.study import Cell, Study
 from gradcent_lab.recipes import cifar
 from gradcent_lab.recipes.classification import build
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Cell, Study
 
 RATES = (
     ("SGDM", "0.05"),

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.config import OFF
-from gradcent_lab.data.catalogue import place
-from gradcent_lab.data.layouts import samples
-from gradcent_lab.experiment import Measurement
+from gradcent_lab.data.datasets import place
+from gradcent_lab.data.folder_formats import samples
+from gradcent_lab.experiment.run_config import OFF
+from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.experiment.study import SAME, Cell, Scale, Study
 from gradcent_lab.recipes.finegrained import SETS
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import SAME, Cell, Scale, Study
 
 SCALES = tuple(Scale(name, f"all images that are there, {SAME}") for name in ("paper", "small", "smoke"))
 

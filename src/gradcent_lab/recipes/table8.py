@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gradcent_lab.experiment.study import Study
 from gradcent_lab.recipes import coco
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Study
 
 NETWORKS = ("R50", "X101-32x4d", "R101", "X101-64x4d")
 

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.config import ON, Arm
-from gradcent_lab.experiment import Measurement
-from gradcent_lab.optimizers import SGDW
+from gradcent_lab.data.random_streams import seed_everything
+from gradcent_lab.experiment.optimizers import SGDW
+from gradcent_lab.experiment.run_config import ON, Arm
+from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.experiment.study import Cell, Scale, Study
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.seeds import seed_everything
-from gradcent_lab.study import Cell, Scale, Study
 
 SCALES = (
     Scale(

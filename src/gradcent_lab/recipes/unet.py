@@ -16,14 +16,14 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from gradcent_lab import optimizers
-from gradcent_lab.config import OFF, ON, Arm
 from gradcent_lab.data.folders import read
 from gradcent_lab.detection.coco import library
 from gradcent_lab.detection.sources import open_source
-from gradcent_lab.experiment import Experiment
+from gradcent_lab.experiment import optimizers
+from gradcent_lab.experiment.run_config import OFF, ON, Arm
+from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.experiment.study import Cell, Scale, Study
 from gradcent_lab.recipes.recipe import Recipe
-from gradcent_lab.study import Cell, Scale, Study
 
 UPWARD = ("up2", "up1")  # the transposed convolutions
 WRONG = Arm("wrong axis", {"layers": "all", "overrides": {"up*.weight": "rows"}})

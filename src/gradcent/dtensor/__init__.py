@@ -1,0 +1,1 @@
+"""Centralization of sharded tensors: DTensors of FSDP2 and tensor parallelism."""

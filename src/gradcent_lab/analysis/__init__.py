@@ -1,0 +1,1 @@
+"""Stage 4, analyse: paired statistics, findings and the claims of the paper."""

@@ -1,0 +1,127 @@
+"""Every way of taking the same step: torch's forms without GC, those with the loop everyone writes, ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import gradcent
+
+from .parameter_lists import Listed
+
+Step = Callable[[], Any]
+OURS = "gradcent"
+FORMS: dict[str, dict[str, Any]] = {
+    "torch loop": {"foreach": False},
+    "torch foreach": {"foreach": True},
+    "torch fused": {"fused": True},
+}
+
+# torch's class, its hyper-parameters (the paper's decay), bytes a step moves per float32 parameter
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "SGDM": ("SGD", {"lr": 1e-3, "momentum": 0.9, "weight_decay": 5e-4}, 20),
+    "SGDW": ("SGD", {"lr": 1e-3, "momentum": 0.9, "weight_decay": 1e-3}, 20),
+    "Adam": ("Adam", {"lr": 1e-4, "weight_decay": 5e-4}, 28),
+    "AdamW": ("AdamW", {"lr": 1e-4, "weight_decay": 1e-3}, 28),
+    "Adagrad": ("Adagrad", {"lr": 1e-3, "weight_decay": 5e-4}, 20),
+}
+
+
+class Tensors:
+    """Parameters with gradients, and the plan for them."""
+
+    def __init__(self, listed: Listed, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        self.layouts = [layout for _, layout in listed]
+        self.parameters = [torch.nn.Parameter(torch.randn(shape) * 0.05) for shape, _ in listed]
+        for each in self.parameters:
+            each.grad = torch.randn_like(each) * 1e-3
+        self.numel = sum(each.numel() for each in self.parameters)
+        self.plan = gradcent.Plan.of_tensors(
+            {
+                f"{i}": (each, layout)
+                for i, (each, layout) in enumerate(zip(self.parameters, self.layouts, strict=True))
+            }
+        )
+
+
+def contenders(tensors: Tensors, optimizer: str, *, everything: bool = True) -> dict[str, Step]:
+    """Return each contender's step. All share one set of states, which torch's and ours have in common."""
+    name, options, _ = OPTIMIZERS[optimizer]
+    decoupled = optimizer == "SGDW"
+    ours = getattr(gradcent.optim, "SGDW" if decoupled else name)(
+        tensors.parameters, plan=tensors.plan, **options
+    )
+    steps: dict[str, Step] = {OURS: ours.step}
+    ours.step()  # makes the states
+    plain = {**options, "weight_decay": 0.0} if decoupled else options
+    for form, flags in FORMS.items():
+        if not everything and form != "torch fused":
+            continue
+        theirs = getattr(torch.optim, name)(tensors.parameters, **plain, **flags)
+        theirs.state = ours.state
+        step = _with_decoupled(theirs.step, tensors.parameters, options, form) if decoupled else theirs.step
+        steps[form] = step
+        steps[f"naive GC + {form}"] = _after(_naive(tensors.parameters), step)
+        if form == "torch fused":
+            peer = _pytorch_optimizer(tensors.parameters)
+            if peer is not None:
+                steps["pytorch-optimizer's centralize_gradient + torch fused"] = _after(peer, step)
+    return steps
+
+
+def _after(first: Step, then: Step) -> Step:
+    def step() -> None:
+        first()
+        then()
+
+    return step
+
+
+def _naive(parameters: list[torch.nn.Parameter]) -> Step:
+    """The loop that is in every blog post."""
+
+    def centralize() -> None:
+        for each in parameters:
+            if each.grad is not None and each.grad.dim() > 1:
+                each.grad.add_(-each.grad.mean(dim=tuple(range(1, each.grad.dim())), keepdim=True))
+
+    return centralize
+
+
+def _with_decoupled(
+    step: Step, parameters: list[torch.nn.Parameter], options: dict[str, Any], form: str
+) -> Step:
+    """torch has no SGDW: shrink the weights first, the way the form would."""
+    kept = 1 - options["lr"] * options["weight_decay"]
+
+    @torch.no_grad()
+    def shrink() -> None:
+        if form == "torch loop":
+            for each in parameters:
+                each.mul_(kept)
+        else:
+            torch._foreach_mul_(parameters, kept)
+
+    return _after(shrink, step)
+
+
+def _pytorch_optimizer(parameters: list[torch.nn.Parameter]) -> Step | None:
+    try:
+        from pytorch_optimizer import centralize_gradient
+    except ImportError:
+        return None
+
+    def centralize() -> None:
+        for each in parameters:
+            centralize_gradient(each.grad, gc_conv_only=False)
+
+    return centralize
+
+
+def gradients(tensors: Tensors) -> list[Tensor]:
+    """Return the gradients, for the passes that touch nothing else."""
+    return [each.grad for each in tensors.parameters if each.grad is not None]

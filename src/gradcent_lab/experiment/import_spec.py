@@ -1,0 +1,138 @@
+"""Find and call what a user names on the command line, or say in one line why it cannot be done."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..errors import UserError
+from ..store.atomic_files import make_folder
+
+
+def need(module: str, package: str) -> Any:
+    """Import an optional package, or name the pip line that brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(
+            f"this needs {package}, which cannot be imported ({error}): pip install {package}"
+        ) from None
+
+
+def find(spec: str) -> Any:
+    """Return what `module:name` or `path/to/file.py:name` stands for; modules in the working folder are found too."""
+    place, _, name = spec.rpartition(":")
+    if not place or not name:
+        raise UserError(
+            f"{spec!r} does not name a function: write module:function, or path/to/file.py:function"
+        )
+    module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+    found = getattr(module, name, None)
+    if found is None:
+        own = [
+            n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__
+        ]
+        public = [n for n in own if not n.startswith("_")]
+        has = f"its functions are {', '.join(public)}" if public else "it defines no function"
+        raise UserError(f"{place} has no {name}: {has}")
+    return found
+
+
+def call(spec: str, function: Callable[[], Any]) -> Any:
+    """Call a user's function, which must need no arguments."""
+    if not callable(function):
+        raise UserError(f"{spec} is {described(function)}, not a function")
+    try:
+        required = [
+            p.name
+            for p in inspect.signature(function).parameters.values()
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+    except ValueError:  # written in C, and without a signature
+        required = []
+    if required:
+        raise UserError(f"{spec} must need no arguments, but has {', '.join(required)}: give them defaults")
+    try:
+        return function()
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{spec} raised {one_line(error)}") from error
+
+
+def _import_module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if name == missing or name.startswith(f"{missing}."):
+            raise UserError(
+                f"there is no module {missing!r} in {here} or among the installed packages"
+            ) from error
+        raise UserError(f"{name} needs a module that is not installed: {missing}") from error
+    except Exception as error:
+        raise UserError(f"importing {name} failed: {one_line(error)}") from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    name = f"_experiment_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        spec.loader.exec_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{path} needs a module that is not installed: {error.name}") from error
+    except Exception as error:
+        raise UserError(f"running {path} failed: {one_line(error)}") from error
+    return module
+
+
+def described(value: object) -> str:
+    """Return the value's type with its article."""
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error as one line, with the line of the user's file where it happened."""
+    text = " ".join(str(error).split()) or "(no message)"
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
+    # the user's own line, not the one of torch or of this package that it ended in
+    own = [f for f in frames if not _installed(Path(f.filename))]
+    last = own[-1] if own else frames[-1] if frames else None
+    at = f" ({Path(last.filename).name}, line {last.lineno})" if last else ""
+    return f"{type(error).__name__}: {text}{at}"
+
+
+def broken(spec: str, error: Exception, out: Path) -> UserError:
+    """Return one line for what failed in the middle of a run, and leave the whole traceback in a file."""
+    path = make_folder(out) / "traceback.txt"
+    path.write_text("".join(traceback.format_exception(error)))
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    # what failed in a worker process comes with its traceback as text, the error in the last line
+    said = lines[-1] if "Traceback (most recent call last):" in str(error) else one_line(error)
+    return UserError(f"{spec} failed in training: {said}; finished runs are kept, the traceback is in {path}")
+
+
+def _installed(path: Path) -> bool:
+    lab = Path(__file__).parent
+    ours = path.is_relative_to(lab) or path.is_relative_to(lab.parent / "gradcent")
+    return ours or bool({"site-packages", "dist-packages"} & set(path.parts))

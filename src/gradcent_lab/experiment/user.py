@@ -1,0 +1,150 @@
+"""A user's own experiment: find the function, check what it returns, apply what the command line changes.
+
+Everything that can be wrong is found before the first run and said in one line.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.import_spec import call, described, find, one_line
+from gradcent_lab.experiment.run_config import Arm
+from gradcent_lab.experiment.spec import Experiment
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """What the command line changes of an experiment; None leaves it as the function says."""
+
+    epochs: int | None = None
+    optimizer: str | None = None
+    lr: float | None = None
+
+
+def build(spec: str, changes: Changes) -> Experiment:
+    """Return the experiment of `module:function`; importable, so that worker processes can call it."""
+    made = call(spec, find(spec))
+    check(made, spec)
+    return apply(made, changes)
+
+
+def check(made: Any, spec: str) -> None:
+    """Refuse what is not an Experiment, or is one whose parts cannot be what they should."""
+    if not isinstance(made, Experiment):
+        kind = "nothing" if made is None else described(made)
+        raise UserError(f"{spec} returned {kind}, not a gradcent_lab.experiment.Experiment")
+    for name in ("model", "loss", "metric", "optimizer"):
+        value = getattr(made, name)
+        built = name in ("model", "optimizer") and hasattr(value, "state_dict") and not inspect.isclass(value)
+        if built or not callable(value):
+            what = f"a function that makes the {name}, afresh for every run" if built else "a function"
+            raise UserError(f"{spec}: Experiment.{name} must be {what}, not {described(value)}")
+    for name in ("epochs", "batch_size"):
+        value = getattr(made, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise UserError(f"{spec}: Experiment.{name} must be a whole number of 1 or more, not {value!r}")
+    if not made.name or not isinstance(made.name, str) or set(made.name) & set('/\\:*?"<>|'):
+        raise UserError(f"{spec}: Experiment.name must be a word that can name a folder, not {made.name!r}")
+
+
+def apply(made: Experiment, changes: Changes) -> Experiment:
+    """Return the experiment with the command line's changes."""
+    replaced: dict[str, Any] = {}
+    if changes.epochs is not None:
+        replaced["epochs"] = changes.epochs
+    if changes.optimizer is not None or changes.lr is not None:
+        replaced["optimizer"] = _Optimizer(made.optimizer, changes.optimizer, changes.lr)
+        if made.settings is not None:
+            said = {"optimizer_option": changes.optimizer, "lr_option": changes.lr}
+            replaced["settings"] = {**made.settings, **{k: v for k, v in said.items() if v is not None}}
+    return dataclasses.replace(made, **replaced)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Optimizer:
+    """The experiment's optimizer with another class, or another learning rate."""
+
+    own: Callable[[Any], Any]
+    name: str | None
+    lr: float | None
+
+    def __call__(self, params: Any) -> Any:
+        if self.name is None:
+            made = self.own(params)
+            rates = {float(group["lr"]) for group in made.param_groups}
+            if len(rates) > 1:
+                listed = ", ".join(f"{rate:g}" for rate in sorted(rates))
+                raise UserError(
+                    f"--lr cannot replace several learning rates ({listed}): change them in your function"
+                )
+            for group in made.param_groups:
+                group["lr"] = self.lr
+            return made
+        kind, options = parse_optimizer(self.name)
+        if self.lr is not None:
+            options["lr"] = self.lr
+        try:
+            return kind(params, **options)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"--optimizer {self.name}: {error}") from error
+
+
+def parse_optimizer(text: str) -> tuple[type, dict[str, Any]]:
+    """Read `AdamW` or `SGD(momentum=0.9, weight_decay=5e-4)`: a class of torch.optim, and its options."""
+    import torch
+
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+        call = tree if isinstance(tree, ast.Call) else ast.Call(tree, [], [])
+        if call.args or not isinstance(call.func, ast.Name):
+            raise ValueError
+        options = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords if word.arg}
+        name = call.func.id
+    except (SyntaxError, ValueError) as error:
+        raise UserError(
+            f"--optimizer {text}: write a name, or 'SGD(momentum=0.9, weight_decay=5e-4)'"
+        ) from error
+    kinds = {
+        key: value
+        for key, value in vars(torch.optim).items()
+        if inspect.isclass(value)
+        and issubclass(value, torch.optim.Optimizer)
+        and value is not torch.optim.Optimizer
+    }
+    if name not in kinds:
+        raise UserError(f"--optimizer {name}: torch.optim has {', '.join(sorted(kinds))}")
+    return kinds[name], options
+
+
+def check_attach(made: Experiment, arms: list[Arm]) -> str:
+    """Build the model once and attach every arm; return what would be centralized, in words."""
+    import torch
+
+    import gradcent
+
+    words = ""
+    for arm in arms:
+        if arm.attach is None:
+            continue
+        try:
+            with torch.random.fork_rng(devices=[]):
+                model = made.model()
+                params = made.parameters(model) if made.parameters else model.parameters()
+                optimizer = made.optimizer(params)
+            gradcent.attach(optimizer, model, **arm.attach)
+        except UserError:
+            raise
+        except Exception as error:
+            said = str(error) if isinstance(error, ValueError) else one_line(error)
+            raise UserError(said) from error
+        layers = arm.attach.get("layers", "all")
+        entries = gradcent.Plan.of(model, layers=layers).entries
+        chosen = [entry for entry in entries if entry.centralized]
+        weights = sum(entry.numel for entry in chosen)
+        words = f"{len(chosen)} of {len(entries)} parameters ({weights:,} weights), layers {layers!r}"
+    return words

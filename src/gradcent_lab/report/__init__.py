@@ -1,0 +1,1 @@
+"""Stage 5, report: tables, figures, the HTML page and the terminal summary."""

@@ -1,0 +1,341 @@
+"""One self-contained HTML page: the paper's number, ours, n, interval, verdict, curves, how to repeat.
+
+Nothing is loaded from outside: styles, script and figures are inside the file. The look is in
+`report.html`; this module fills it and escapes everything that comes from a record.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from string import Template
+from typing import BinaryIO
+
+from gradcent_lab.analysis import paper_claims as claims
+from gradcent_lab.analysis.findings import Finding, findings
+from gradcent_lab.experiment.study import SAME
+from gradcent_lab.report import figures
+from gradcent_lab.report.figures.curves import key_words
+from gradcent_lab.report.paper_artifacts import MEASURED, Picture
+from gradcent_lab.report.tables import (
+    DASH,
+    Table,
+    decimals,
+    findings_csv,
+    findings_table,
+    metric_words,
+    other_epoch,
+    signed,
+)
+from gradcent_lab.report.wording import MEANING, conclude
+from gradcent_lab.store.atomic_files import make_folder, write_atomically
+from gradcent_lab.store.records import RunRecord
+
+
+@dataclass(frozen=True)
+class Section:
+    """One study at one scale, with the words that belong to it."""
+
+    records: Sequence[RunRecord]
+    title: str = ""
+    scale_words: str = ""
+    repeat: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    paste: str = ""  # lines for the reader's own script
+    pictures: Sequence[Picture] = ()  # the paper's figures, where these runs draw one
+    tables: Sequence[Table] = ()  # beside that of the pairs
+
+    @property
+    def name(self) -> str:
+        """The study's name, for links and folders."""
+        return self.records[0].study
+
+    @property
+    def labelled_scale(self) -> str:
+        """The scale's name and words, as they stand on figures that leave the page."""
+        scale = self.records[0].scale
+        return self.scale_words if scale == "own" else f"{scale} scale: {self.scale_words}"
+
+    def findings(self) -> list[Finding]:
+        """What the runs show; nothing where they are no pairs."""
+        return [] if self.name in MEASURED else findings(self.records)
+
+
+def write_report(
+    sections: Sequence[Section],
+    path: Path,
+    *,
+    title: str,
+    kicker: str = "gradcent report",
+    missing: bool = False,
+) -> Path:
+    """Write the page and return its path; `missing` adds the paper's tables that no section has."""
+    make_folder(path.parent)
+    text = render(sections, title=title, kicker=kicker, missing=missing)
+    write_text(path, text)
+    return path
+
+
+def render(sections: Sequence[Section], *, title: str, kicker: str, missing: bool = False) -> str:
+    """Return the page as text."""
+    bodies, names, everything = [], [], []
+    for number, section in enumerate(sections, start=1):
+        found = section.findings()
+        everything += found
+        names.append((f"s{number}", section.title or section.name))
+        bodies.append(_section(f"s{number}", section, found))
+    rest = _missing({claims.table_of(f.study) for f in everything if f.comparison}) if missing else ""
+    if rest:
+        bodies.append(rest)
+        names.append(("missing", "Not run here"))
+    links = "".join(f'<li><a href="#{key}">{_e(name)}</a></li>' for key, name in names)
+    template = Template(
+        resources.files("gradcent_lab.report").joinpath("report.html").read_text(encoding="utf-8")
+    )
+    return template.safe_substitute(
+        title=_e(title),
+        kicker=_e(kicker),
+        answer=_answer(everything),
+        contents=f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(names) > 1 else "",
+        body="\n".join(bodies),
+        footer=_footer(everything),
+    )
+
+
+def _answer(found: Sequence[Finding]) -> str:
+    judged = [f for f in found if f.comparison]
+    if len(judged) == 1:
+        pill, words = _pill(judged[0].verdict), _e(conclude(judged[0]))
+        return f'<p class="answer">{pill}<br>{words}</p>'
+    counts = {verdict: sum(f.verdict == verdict for f in judged) for verdict in MEANING}
+    parts = [f"{count} {_pill(verdict)}" for verdict, count in counts.items() if count]
+    return f'<p class="answer">{len(judged)} comparisons: {", ".join(parts)}</p>' if judged else ""
+
+
+def _section(key: str, section: Section, found: Sequence[Finding]) -> str:
+    words = _scale_line(section.records[0].scale, section.scale_words)
+    parts = [
+        f'<section id="{key}" aria-labelledby="{key}-h">',
+        f'<h2 id="{key}-h">{_e(section.title or section.name)}</h2>',
+        f'<p class="scale">{_e(words)}</p>',
+    ]
+    if found:
+        table = findings_table(found, section.scale_words or None)
+        parts += [_table(table, found), _notes(table.notes)]
+    for table in (*section.tables, *other_epoch(found)):
+        parts += [_plain_table(table), _notes(table.notes)]
+    if section.notes:
+        listed = "".join(f"<li>{_e(note)}</li>" for note in section.notes)
+        parts.append(f'<ul class="notes" aria-label="Notes">{listed}</ul>')
+    if any(f.comparison for f in found):
+        parts.append(_differences(key, found))
+    for number, picture in enumerate(section.pictures):
+        svg = figures.inline_svg(picture.figure, f"{key}-picture-{number}", picture.caption)
+        # as large as it was drawn, give or take: a narrow screen scrolls it, instead of shrinking its letters
+        wide = 96 * picture.figure.get_figwidth()
+        size = f'<svg style="min-width:{0.62 * wide:.0f}px;max-width:{1.2 * wide:.0f}px"'
+        svg = svg.replace("<svg", size, 1)
+        parts.append(f'<figure class="full">{svg}<figcaption>{_e(picture.caption)}</figcaption></figure>')
+    parts.append(_curves(key, found, words))
+    if section.paste:
+        parts += ["<h3>In your own script</h3>", _code(section.paste)]
+    parts += [_pairs(found), _repeat(section), "</section>"]
+    return "\n".join(part for part in parts if part)
+
+
+def _notes(notes: Sequence[str]) -> str:
+    return '<div class="notes">' + "".join(f"<p>{_e(note)}</p>" for note in notes) + "</div>" if notes else ""
+
+
+def _plain_table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{_e(name)}</th>' for name in table.header)
+    rows = []
+    for first, *rest in table.rows:
+        cells = [f'<th scope="row">{_e(first)}</th>']
+        cells += [
+            f'<td data-label="{_e(n)}">{_e(v)}</td>' for n, v in zip(table.header[1:], rest, strict=True)
+        ]
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<h3>{_e(table.title)}</h3><div class="wide"><table class="stack"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _scale_line(scale: str, words: str) -> str:
+    if scale == "own":
+        return words
+    ours = SAME in words or "not an experiment of the paper" in words
+    name = f"Scale “{scale}”" if ours else f"Scale “{scale}”, not the paper's"
+    name = "The paper's scale" if scale == "paper" else name
+    return f"{name}: {words}" if words else name
+
+
+def _table(table: Table, found: Sequence[Finding]) -> str:
+    head = "".join(f'<th scope="col">{_e(name)}</th>' for name in table.header)
+    rows = []
+    for row, finding in zip(table.rows, found, strict=True):
+        cells = [f'<th scope="row">{_e(row[0])}</th>']
+        for name, value in zip(table.header[1:-1], row[1:-1], strict=True):
+            kind = ' class="none"' if value == DASH else ""
+            cells.append(f'<td data-label="{_e(name)}"{kind}>{_e(value)}</td>')
+        cells.append(f'<td data-label="verdict">{_pill(finding.verdict)}</td>')
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    return (
+        f'<div class="wide"><table class="stack"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _differences(key: str, found: Sequence[Finding]) -> str:
+    shown = [f for f in found if f.comparison]
+    text = "; ".join(f"{f.cell}: {conclude(f)}" for f in shown)
+    svg = figures.inline_svg(figures.differences(shown, alone=False), f"{key}-differences", text)
+    return f'<h3>Pair by pair</h3><figure class="one">{svg}<figcaption>{_e(key_words(shown))}</figcaption></figure>'
+
+
+def _curves(key: str, found: Sequence[Finding], words: str) -> str:
+    """One block per cell, all its arms in it; where there are several, the first is open."""
+    blocks = []
+    groups = curve_groups(found)
+    several = len(groups) > 1
+    for number, (cell, runs) in enumerate(groups.items()):
+        panels = []
+        for quantity, name in (
+            ("train_loss", "training loss"),
+            ("eval_metric", f"test {metric_words(runs[0].metric_name)[0]}"),
+        ):
+            text = f"{cell}: {name} over epochs, with and without GC"
+            figure = figures.learning_curves(runs, (quantity,))
+            panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))
+        seeds = len({run.seed for run in runs})
+        lines = f"Thick: mean over {seeds} seeds; thin: single runs." if seeds > 1 else "One seed."
+        caption = f"{lines} {words}".strip()
+        drawn = f'<figure class="panels">{"".join(panels)}<figcaption>{_e(caption)}</figcaption></figure>'
+        opened = " open" if number == 0 else ""
+        block = f"<details{opened}><summary>{_e(cell)}</summary><div>{drawn}</div></details>"
+        blocks.append(block if several else drawn)
+    return "\n".join(["<h3>Curves</h3>", *blocks]) if blocks else ""
+
+
+def curve_groups(found: Sequence[Finding]) -> dict[str, list[RunRecord]]:
+    """Return the runs whose curves are drawn together, by cell: all its arms, in the run's own metric only.
+
+    A detector has six metrics; their numbers are in the tables, and six times the curves would say no more.
+    """
+    groups: dict[str, list[RunRecord]] = {}
+    owner: dict[Path, str] = {}  # the cell under which a run's curves are drawn: the first
+    for finding in found:
+        if finding.comparison and has_curves(finding):
+            for run in (*finding.without, *finding.with_):
+                if owner.setdefault(run.path, finding.cell) == finding.cell:
+                    drawn = groups.setdefault(finding.cell, [])
+                    if all(run.path != other.path for other in drawn):
+                        drawn.append(run)
+    return groups
+
+
+def has_curves(finding: Finding) -> bool:
+    """Whether the runs have curves over epochs (measurements have rows of their own)."""
+    lines = [line for run in finding.without for line in run.curves]
+    return bool(lines) and all("train_loss" in line and "eval_metric" in line for line in lines)
+
+
+def _pairs(found: Sequence[Finding]) -> str:
+    rows = []
+    for f in found:
+        for a, b in zip(f.without, f.with_, strict=True):
+            x, y = getattr(a, f.epoch), getattr(b, f.epoch)
+            places = decimals(f) + 1
+            values = [f"{v:.{places}f}" for v in (x, y)] + [f"{y - x:+.{places}f}".replace("-", "−")]
+            words = [f.cell, f.arm, str(a.seed), *values, a.initial_weights[:12]]
+            rows.append("<tr>" + "".join(f"<td>{_e(word)}</td>" for word in words) + "</tr>")
+    if not rows:
+        return ""
+    names = ("cell", "arm", "seed", "without GC", "with GC", "difference", "initial weights (sha256)")
+    head = "".join(f'<th scope="col">{name}</th>' for name in names)
+    data = base64.b64encode(findings_csv(found).encode()).decode()
+    link = f'<p><a download="findings.csv" href="data:text/csv;base64,{data}">These findings as CSV</a></p>'
+    table = (
+        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+    )
+    return f"<details><summary>Every pair ({len(rows)})</summary><div>{table}{link}</div></details>"
+
+
+def _repeat(section: Section) -> str:
+    runs = section.records
+    environment, config = runs[0].environment, runs[0].config
+    versions = ", ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items() if v)
+    lines = {
+        "software": f"{versions}, Python {environment.get('python', '?')}",
+        "machine": f"{environment.get('processor', '?')}, {environment.get('system', '')}",
+        "threads": f"{environment.get('threads', '?')} of {environment.get('cores', '?')} cores",
+        "GPUs": ", ".join(environment.get("gpus") or ["none"]),
+        "time": f"{sum(run.seconds for run in {r.path: r for r in runs}.values()):.0f} s of training in all",
+        "arithmetic": ", ".join(f"{k}: {v}" for k, v in config.get("numerics", {}).items()),
+    }
+    listed = "".join(f"<dt>{_e(k)}</dt><dd>{_e(v)}</dd>" for k, v in lines.items())
+    command = _code("\n".join(section.repeat)) if section.repeat else ""
+    settings = _e(json.dumps(config.get("settings", {}), indent=2, ensure_ascii=False, default=str))
+    return (
+        f"<details><summary>How to repeat it, and where it ran</summary><div>{command}<dl>{listed}</dl>"
+        f"<p>Settings of {_e(runs[0].cell)}:</p><pre>{settings}</pre></div></details>"
+    )
+
+
+def _missing(done: set[int | None]) -> str:
+    rows = []
+    for number, info in claims.TABLES.items():
+        pairs = [c for c in claims.paired_claims() if c.table == number]
+        if number in done or not pairs:
+            continue
+        span = sorted(c.difference for c in pairs)
+        text = (
+            f"{len(pairs)} pairs, differences {signed(span[0], 2)} to {signed(span[-1], 2)} ({info.metric})"
+        )
+        pill = _pill("not run at this scale")
+        name = f"Table {number}: {info.caption}"
+        rows.append(
+            f'<tr><th scope="row">{_e(name)}</th><td data-label="paper">{_e(text)}</td><td>{pill}</td></tr>'
+        )
+    if not rows:
+        return ""
+    return (
+        '<section id="missing" aria-labelledby="missing-h"><h2 id="missing-h">Not run here</h2>'
+        f'<div class="wide"><table class="stack"><tbody>{"".join(rows)}</tbody></table></div></section>'
+    )
+
+
+def _footer(found: Iterable[Finding]) -> str:
+    used = {f.verdict for f in found}
+    items = "".join(f"<dt>{_pill(v)}</dt><dd>{_e(text)}</dd>" for v, text in MEANING.items() if v in used)
+    return (
+        f"<h3>The verdicts</h3><dl>{items}</dl><p>Both arms of a pair begin with the same weights and see "
+        "the same batches. GC: gradient centralization, Yong, Huang, Hua and Zhang, ECCV 2020.</p>"
+    )
+
+
+def _pill(verdict: str) -> str:
+    return f'<span class="pill {verdict.replace(" ", "-")}">{_e(verdict)}</span>'
+
+
+def _code(text: str) -> str:
+    return f'<div class="code"><pre>{_e(text)}</pre></div>'
+
+
+def _e(text: str) -> str:
+    return html.escape(str(text), quote=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+
+    def put(stream: BinaryIO) -> None:
+        stream.write(text.encode())
+
+    write_atomically(path, put)

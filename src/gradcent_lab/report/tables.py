@@ -1,0 +1,245 @@
+"""Findings as tables, in Markdown, CSV and LaTeX, each with the scale and the notes that belong to it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from gradcent_lab.analysis.findings import Finding
+from gradcent_lab.analysis.statistics import Summary, multiple_comparisons
+
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A title, a header, rows of text, and the notes printed under them."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        lines = [self.header, ("---",) * len(self.header), *self.rows]
+        body = "\n".join(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
+        )
+        return "\n\n".join([f"**{self.title}**", body, *self.notes]) + "\n"
+
+    def latex(self) -> str:
+        """Return the table as LaTeX that needs no package."""
+        lines = [rf" {' & '.join(map(_latex, row))} \\" for row in self.rows]
+        return "\n".join(
+            [
+                r"\begin{table}[t]",
+                r"\centering",
+                rf"\caption{{{_latex(self.title)}}}",
+                rf"\begin{{tabular}}{{l{'r' * (len(self.header) - 1)}}}",
+                r"\hline",
+                rf" {' & '.join(map(_latex, self.header))} \\",
+                r"\hline",
+                *lines,
+                r"\hline",
+                r"\end{tabular}",
+                *(rf"\par\footnotesize {_latex(note)}" for note in self.notes),
+                r"\end{table}",
+                "",
+            ]
+        )
+
+
+def findings_table(found: Sequence[Finding], scale_words: str | None = None) -> Table:
+    """Return the table of one study's findings: paper, ours, n, difference with interval, p, verdict."""
+    first = found[0]
+    paper = any(finding.claim for finding in found)
+    arms = len({finding.arm for finding in found}) > 1
+    header = ["cell", *(["GC on"] if arms else []), *(["paper: without → with"] if paper else [])]
+    header += ["without GC", "with GC", "n", "difference", "95 % interval", "p", "verdict"]
+    rows = tuple(tuple(_row(finding, arms, paper)) for finding in found)
+    words = f"{first.scale} scale" + (f": {scale_words}" if scale_words else "")
+    title = f"{first.study}, {words if first.scale != 'own' else scale_words or 'your experiment'}"
+    return Table(title, tuple(header), rows, notes(found))
+
+
+def notes(found: Sequence[Finding]) -> tuple[str, ...]:
+    """Return what a reader must know to read the numbers, in sentences."""
+    first = found[0]
+    better = "higher" if first.higher_is_better else "lower"
+    trained = any("epoch" in line for f in found for run in f.without for line in run.curves)
+    at = f" at the {first.epoch} epoch" if trained or first.claim else ""
+    lines = [
+        f"{common_metric(found)}{at} ({better} is better), mean ± standard deviation over "
+        "seeds; the difference is with GC minus without, over pairs that share initial weights and batches."
+    ]
+    short = [f for f in found if f.comparison and f.comparison.interval == "Student t"]
+    if short:
+        lines.append("Under five pairs the interval is Student's instead of the bootstrap's.")
+    for finding in found:
+        if finding.unpaired:
+            seeds = ", ".join(map(str, finding.unpaired))
+            lines.append(
+                f"{finding.cell}, {finding.arm}: left out, because only one arm was run: seed {seeds}."
+            )
+    many = multiple_comparisons([f.comparison for f in found if f.comparison])
+    return tuple(lines + ([many] if many else []))
+
+
+def other_epoch(found: Sequence[Finding]) -> list[Table]:
+    """Return the table of the same pairs at the last epoch, where they are judged by their best one, as the paper's.
+
+    None where there is nothing to choose, because the runs had a single epoch.
+    """
+    judged = [f for f in found if f.comparison and f.epoch == "best" and len(f.without[0].curves) > 1]
+    if not judged:
+        return []
+    several = len({f.arm for f in judged}) > 1
+    rows = []
+    for finding in judged:
+        last = replace(finding, epoch="last", comparison=finding.at("last"))
+        rows.append(tuple(_row(last, several, False)[:-1]))
+    header = (
+        "cell",
+        *(["GC on"] if several else []),
+        "without GC",
+        "with GC",
+        "n",
+        "difference",
+        "95 % interval",
+        "p",
+    )
+    words = "The verdicts are those of the best epoch, which is what the paper prints."
+    return [Table("The same pairs at the last epoch", header, tuple(rows), (words,))]
+
+
+def _row(finding: Finding, arms: bool, paper: bool) -> list[str]:
+    row = [finding.cell, *([finding.arm] if arms else [])]
+    if paper:
+        row.append(claim_words(finding))
+    result = finding.comparison
+    if result is None:
+        return [*row, DASH, DASH, "0", DASH, DASH, DASH, finding.verdict]
+    places = decimals(finding)
+    return [
+        *row,
+        mean_std(result.without, places),
+        mean_std(result.with_, places),
+        str(result.n),
+        signed(result.difference, places),
+        interval_words(finding),
+        p_words(result.p_value) if result.n > 1 else DASH,
+        finding.verdict,
+    ]
+
+
+def claim_words(finding: Finding) -> str:
+    """Return the paper's pair and its difference: `76.87 → 78.82 (+1.95)`."""
+    claim = finding.claim
+    if claim is None:
+        return DASH
+    places = 2 if claim.info.metric != "AP" else 1
+    before, after = (f"{side.mean:.{places}f}" for side in (claim.without, claim.with_))
+    return f"{before} → {after} ({signed(claim.difference, places)})"
+
+
+def decimals(finding: Finding) -> int:
+    """Return how many decimals carry information: two digits of the arms' standard deviation, at most 5."""
+    result = finding.comparison
+    spread = [s.std for s in (result.without, result.with_) if s.std > 0] if result else []
+    if not spread:
+        return 2
+    return min(5, max(1, 1 - math.floor(math.log10(min(spread)))))
+
+
+def metric_words(metric: str) -> tuple[str, str]:
+    """Return the metric's name and the word after a difference in it.
+
+    >>> metric_words("accuracy, %"), metric_words("loss")
+    (('accuracy', ' points'), ('loss', ''))
+    """
+    name, percent, _ = metric.partition(", %")
+    return name, " points" if percent else ""
+
+
+def common_metric(found: Sequence[Finding]) -> str:
+    """Return what a table's numbers are: their metric, or the word for several (AP, AP.5 …)."""
+    metrics = {finding.metric for finding in found if finding.comparison} or {found[0].metric}
+    return metrics.pop() if len(metrics) == 1 else "each line's metric"
+
+
+def mean_std(summary: Summary, places: int) -> str:
+    """Return `mean ± std`, or the mean alone for a single run."""
+    std = "" if math.isnan(summary.std) else f" ± {summary.std:.{places}f}"
+    return f"{summary.mean:.{places}f}{std}"
+
+
+def signed(value: float, places: int) -> str:
+    """Return a number with its sign, a real minus, and no sign on zero.
+
+    >>> signed(1.25, 1), signed(-0.5, 2), signed(-0.001, 2)
+    ('+1.2', '−0.50', '0.00')
+    """
+    text = f"{value:+.{places}f}"
+    return text[1:] if float(text) == 0 else text.replace("-", "−")
+
+
+def interval_words(finding: Finding) -> str:
+    """Return `[low, high]` of the difference, or a dash for one pair."""
+    result = finding.comparison
+    if result is None or result.interval == "none":
+        return DASH
+    places = decimals(finding)
+    return f"[{signed(result.low, places)}, {signed(result.high, places)}]"
+
+
+def p_words(p: float) -> str:
+    """Return a p-value to the precision anyone reads it with.
+
+    >>> p_words(0.0004), p_words(0.0312), p_words(0.42)
+    ('< 0.001', '0.031', '0.42')
+    """
+    return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
+
+
+CSV_HEADER = (
+    *("study", "scale", "cell", "arm", "metric", "epoch", "verdict", "seeds"),
+    *("n", "mean_without", "std_without", "mean_with", "std_with", "difference", "low", "high"),
+    *("interval", "p", "effect_size", "better", "seeds_needed", "paper_without", "paper_with"),
+)
+
+
+def findings_csv(found: Sequence[Finding]) -> str:
+    """Return the findings as CSV with full precision, one line per cell and arm."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(CSV_HEADER)
+    for f in found:
+        words = [f.study, f.scale, f.cell, f.arm, f.metric, f.epoch, f.verdict, " ".join(map(str, f.seeds))]
+        numbers: list[object] = [0, *[""] * 12]
+        if r := f.comparison:
+            arms = [r.without.mean, r.without.std, r.with_.mean, r.with_.std]
+            test = [r.interval, r.p_value, r.effect_size, r.better, r.seeds_needed]
+            numbers = [r.n, *arms, r.difference, r.low, r.high, *test]
+        paper = [f.claim.without.mean, f.claim.with_.mean] if f.claim else ["", ""]
+        writer.writerow([*words, *numbers, *paper])
+    return stream.getvalue()
+
+
+_LATEX = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$", "−": "$-$", "–": "--"}
+_LATEX |= {
+    "<": "$<$",
+    "{": r"\{",
+    "}": r"\}",
+    "\\": r"\textbackslash{}",
+    "$": r"\$",
+    "~": r"\~{}",
+    "^": r"\^{}",
+}
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

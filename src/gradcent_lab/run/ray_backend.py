@@ -1,0 +1,93 @@
+"""A study on a Ray cluster: every run a task with its share of the machines; lost nodes cost one retry.
+
+The store must lie on a file system that all nodes see. A run whose node dies is given to another node, which
+takes its stale lock over and goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradcent_lab.errors import UserError
+from gradcent_lab.run.accelerator import Options
+from gradcent_lab.run.run_one import Silent, Task, run_task
+from gradcent_lab.store.records import RunRecord
+
+RETRIES = 3
+
+
+def run_on_ray(
+    tasks: Sequence[Task],
+    root: Path | str,
+    *,
+    options: Options | None = None,
+    progress: Any = None,
+    gpus: float | None = None,
+    cpus: float = 1.0,
+) -> list[RunRecord]:
+    """Run tasks on the cluster of RAY_ADDRESS, or on one started here; return the records.
+
+    `gpus` is a run's share of a GPU (0.25 puts four on one); None takes one where the cluster has GPUs.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise UserError("a Ray cluster needs Ray: pip install ray") from error
+
+    from gradcent_lab.experiment.study import check_pairs
+
+    started = not ray.is_initialized()
+    if started:
+        address = "auto" if os.environ.get("RAY_ADDRESS") else None
+        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+    try:
+        if gpus is None:
+            gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
+        place, options, display = Path(root).resolve(), options or Options(), progress or Silent()
+        remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(_work)
+        waiting = {remote.remote(task, place, options): task for task in tasks}
+        records: dict[str, RunRecord] = {}
+        failures: list[str] = []
+        while waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1)
+            task = waiting.pop(ready[0])
+            try:
+                kind, content = ray.get(ready[0])
+            except ray.exceptions.RayError as error:
+                failures.append(f"{task.config.label}: {str(error).splitlines()[0]}")
+                continue
+            if kind == "busy":  # a lock that is not yet stale: ask again later
+                waiting[remote.remote(task, place, options, 5.0)] = task
+            elif kind == "failed":
+                failures.append(content)
+            else:
+                records[task.config.run_id] = content
+                (display.run_skipped if kind == "skipped" else display.run_finished)(content)
+    finally:
+        if started:
+            ray.shutdown()
+    found = [records[task.config.run_id] for task in tasks if task.config.run_id in records]
+    check_pairs(found)
+    if failures:
+        raise UserError(f"{len(failures)} of {len(tasks)} runs failed, the rest is stored; {failures[0]}")
+    return found
+
+
+def _work(task: Task, root: Path, options: Options, delay: float = 0.0) -> tuple[str, Any]:
+    """Run one task on a node; answers instead of raising, so that Ray retries only lost nodes."""
+    import time
+
+    from gradcent_lab.store import records as store
+
+    time.sleep(delay)
+    skipped = store.is_finished(store.folder(root, task.config))
+    try:
+        record = run_task(task, root, options, Silent())
+    except UserError as error:
+        return "failed", str(error)
+    if record is None:
+        return "busy", None
+    return ("skipped" if skipped else "done"), record

@@ -1,0 +1,268 @@
+"""One run: the training loop, on Hugging Face accelerate.
+
+The same code trains on the CPU, one GPU, or several by DDP or FSDP2 (`accelerate launch` or `torchrun`).
+Best and last epoch are both reported: the paper's ImageNet errors are those of the best epoch.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from gradcent_lab.data import random_streams as seeds
+from gradcent_lab.data.batches import Batch, Feed
+from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.run_config import RunConfig
+from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.run import checkpoint
+from gradcent_lab.run.accelerator import Options, deterministic, make_accelerator, memory, weights_hash
+from gradcent_lab.run.epoch_metrics import Meters
+from gradcent_lab.store.atomic_files import write_lines
+
+LOOK = 50  # steps between looks at a GPU's loss, which would otherwise wait for it every time
+
+
+class Diverged(UserError):
+    """The loss of a run is no longer a number."""
+
+
+@dataclass
+class Position:
+    """Where a run stands: what a checkpoint keeps beside the states."""
+
+    epoch: int  # the one being trained
+    step: int  # steps of it that are done
+    lr: float  # at its beginning
+    curves: list[dict[str, Any]]
+    iterations: list[dict[str, float]]
+    seconds: float  # spent in this epoch
+    total_seconds: float
+    initial_weights: str
+
+
+def train(
+    experiment: Experiment,
+    config: RunConfig,
+    folder: Path,
+    *,
+    options: Options,
+    epoch_done: Callable[[Mapping[str, Any]], None],
+    before_write: Callable[[], None],
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Train to the end, from the checkpoint if there is one; return the result and the curves."""
+    with deterministic():
+        session = _Session(experiment, config, folder, options)
+        try:
+            return session.run(epoch_done, before_write)
+        finally:
+            session.close()
+
+
+class _Session:
+    """The prepared objects of one run."""
+
+    def __init__(self, experiment: Experiment, config: RunConfig, folder: Path, options: Options) -> None:
+        self.experiment, self.config, self.folder, self.options = experiment, config, folder, options
+        self.accelerator = make_accelerator(config, options, folder)
+        world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        feed = {"seed": config.seed, "rank": rank, "world": world, "workers": options.loader_workers}
+        size = experiment.batch_size
+        self.train_feed = Feed(
+            experiment.train_data, size, train=True, drop_last=experiment.drop_last, **feed
+        )
+        size = experiment.eval_batch_size or size
+        drop = experiment.eval_drop_last
+        self.eval_feed = Feed(experiment.eval_data, size, train=False, drop_last=drop, **feed)
+
+        seeds.seed_everything(config.seed, "weights")
+        model = experiment.model()
+        self.initial_weights = weights_hash(model)
+        if config.numerics.channels_last:
+            model = model.to(memory_format=torch.channels_last)
+        params = experiment.parameters(model) if experiment.parameters else model.parameters()
+        prepared = self.accelerator.prepare(model, experiment.optimizer(params))
+        self.model: nn.Module = prepared[0]
+        self.wrapped = prepared[1]
+        self.bare: nn.Module = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
+        self.optimizer = getattr(self.wrapped, "optimizer", self.wrapped)
+        if config.arm.attach is not None:
+            # after `prepare`, because FSDP2 puts sharded parameters in the place of the ones above
+            import gradcent
+
+            gradcent.attach(self.optimizer, self.bare, **config.arm.attach)
+        self.scheduler = (
+            experiment.schedule(self.optimizer, self.train_feed.steps) if experiment.schedule else None
+        )
+        self._last_write = time.monotonic()
+        seeds.seed_everything(config.seed, "training", rank)
+
+    def run(
+        self, epoch_done: Callable[[Mapping[str, Any]], None], before_write: Callable[[], None]
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        position, meters = self._resume()
+        self._last_write = time.monotonic()
+
+        def write_if_due(step: int) -> None:
+            if self._due(step):
+                before_write()
+                self._save(position, meters)
+
+        while position.epoch < self.experiment.epochs:
+            began = time.monotonic() - position.seconds
+            self.model.train()
+            for batch in self.train_feed.epoch(position.epoch, position.step):
+                self._train_step(batch, position, meters)
+                position.seconds = time.monotonic() - began
+                write_if_due(position.step)
+            self._close_epoch(position, meters)
+            meters = Meters(self.accelerator.device)
+            write_if_due(0)
+            if self.accelerator.is_main_process:
+                before_write()
+                write_lines(self.folder / "metrics.jsonl", position.curves)
+            epoch_done(position.curves[-1])
+        before_write()
+        if position.iterations and self.accelerator.is_main_process:
+            write_lines(self.folder / "iterations.jsonl", position.iterations)
+        if self.experiment.closing is not None:
+            self.model.eval()
+            self.experiment.closing(self.model, self.folder if self.accelerator.is_main_process else None)
+        return self._result(position), position.curves
+
+    def close(self) -> None:
+        """Let go of the trackers and of what accelerate keeps for the process."""
+        if self.options.trackers:
+            self.accelerator.end_training()
+        if self.accelerator.device.type != "cpu":
+            self.accelerator.free_memory()  # collects garbage, which takes longer than a short run on the CPU
+
+    def _train_step(self, batch: Batch, position: Position, meters: Meters) -> None:
+        if position.step == 0:
+            position.lr = float(self.optimizer.param_groups[0]["lr"])
+        loss, output, targets = self._forward(batch)
+        self.accelerator.backward(loss * batch.weight if batch.weight != 1.0 else loss)
+        if self.experiment.observe is not None:
+            observed = {key: float(value) for key, value in self.experiment.observe(self.bare).items()}
+            position.iterations.append({"iteration": len(position.iterations), **observed})
+        if self.experiment.clip is not None:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.experiment.clip)
+        self.wrapped.step()
+        self.wrapped.zero_grad()
+        if self.scheduler is not None and not self.accelerator.optimizer_step_was_skipped:
+            self.scheduler.step()
+        with torch.no_grad():
+            meters.add(loss.detach(), self.experiment.metric(output, targets), batch.count)
+        position.step += 1
+        if self.accelerator.device.type == "cpu" or position.step % LOOK == 0:
+            self._check(meters.loss_sum(), position)
+
+    def _close_epoch(self, position: Position, meters: Meters) -> None:
+        """Evaluate, add the epoch's line to the curves and move on to the next."""
+        self._check(meters.loss_sum(), position)
+        train, steps = meters.mean(self.accelerator), position.step
+        samples = position.step * self.experiment.batch_size
+        if self.train_feed.samples is not None:
+            samples = min(samples, self.train_feed.samples)
+        line = {
+            "epoch": position.epoch + 1,
+            "train_loss": train[0],
+            "train_metric": train[1],
+            **self._evaluate(),
+            "lr": position.lr,
+            "seconds": round(position.seconds, 3),
+            "samples_per_second": round(samples / max(position.seconds, 1e-9), 1),
+        }
+        if self.experiment.evaluate is not None:
+            line |= {"seconds_per_step": round(position.seconds / max(steps, 1), 4), "memory_mib": memory()}
+        position.curves.append(line)
+        position.total_seconds += position.seconds
+        position.epoch, position.step, position.seconds = position.epoch + 1, 0, 0.0
+        if self.options.trackers:
+            self.accelerator.log({k: v for k, v in line.items() if k != "epoch"}, step=line["epoch"])
+
+    @torch.no_grad()
+    def _evaluate(self) -> dict[str, Any]:
+        self.model.eval()
+        if self.experiment.evaluate is not None:
+            named = self.experiment.evaluate(self.model, self.eval_feed.epoch(0), self.accelerator)
+            headline = named[self.experiment.metric_name]
+            return {"train_metric": None, "eval_loss": None, "eval_metric": headline, **named}
+        meters = Meters(self.accelerator.device)
+        for batch in self.eval_feed.epoch(0):
+            loss, output, targets = self._forward(batch)
+            meters.add(loss, self.experiment.metric(output, targets), batch.count)
+        return dict(zip(("eval_loss", "eval_metric"), meters.mean(self.accelerator), strict=True))
+
+    def _forward(self, batch: Batch) -> tuple[torch.Tensor, Any, Any]:
+        from accelerate.utils import send_to_device
+
+        inputs = send_to_device(batch.inputs, self.accelerator.device, non_blocking=True)
+        targets = send_to_device(batch.targets, self.accelerator.device, non_blocking=True)
+        if isinstance(inputs, torch.Tensor) and inputs.dim() == 4:
+            # one or the other for sure: what a dataset happens to return must not choose the kernels
+            last = self.config.numerics.channels_last
+            inputs = inputs.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        forward = self.experiment.forward
+        output = self.model(inputs) if forward is None else forward(self.model, inputs, targets)
+        return self.experiment.loss(output, targets), output, targets
+
+    def _check(self, loss: float, position: Position) -> None:
+        if not math.isfinite(loss):
+            raise Diverged(
+                f"{self.config.label}: the loss became {loss} in epoch {position.epoch + 1}, step "
+                f"{position.step}: lower the learning rate, or look at the data and the loss"
+            )
+
+    def _due(self, step: int) -> bool:
+        """Whether to write a checkpoint now. Several processes must agree, so they ask only now and then."""
+        several = self.accelerator.num_processes > 1
+        if several and step % LOOK:
+            return False
+        due = time.monotonic() - self._last_write >= self.options.checkpoint_seconds
+        if several:
+            from accelerate.utils import broadcast_object_list
+
+            due = broadcast_object_list([due])[0]
+        return due
+
+    def _save(self, position: Position, meters: Meters) -> None:
+        states = (self.bare, self.optimizer, self.scheduler)
+        checkpoint.save(
+            self.folder / "checkpoint.pt", self.accelerator, *states, vars(position), meters.state()
+        )
+        self._last_write = time.monotonic()
+
+    def _resume(self) -> tuple[Position, Meters]:
+        path = self.folder / "checkpoint.pt"
+        if not path.exists():
+            fresh = Position(0, 0, 0.0, [], [], 0.0, 0.0, self.initial_weights)
+            return fresh, Meters(self.accelerator.device)
+        kept, sums = checkpoint.load(path, self.accelerator, self.bare, self.optimizer, self.scheduler)
+        position = Position(**kept)
+        if position.initial_weights != self.initial_weights:
+            raise UserError(
+                f"{path} began from other initial weights than this code builds: delete it to start again"
+            )
+        return position, Meters(self.accelerator.device, sums)
+
+    def _result(self, position: Position) -> dict[str, Any]:
+        values = [line["eval_metric"] for line in position.curves]
+        sign = 1.0 if self.experiment.higher_is_better else -1.0
+        best = max(range(len(values)), key=lambda i: sign * values[i])
+        return {
+            "best": values[best],
+            "best_epoch": best + 1,
+            "last": values[-1],
+            "metric_name": self.experiment.metric_name,
+            "metrics": list(self.experiment.metrics),
+            "higher_is_better": self.experiment.higher_is_better,
+            "initial_weights": position.initial_weights,
+            "seconds": round(position.total_seconds, 3),
+        }

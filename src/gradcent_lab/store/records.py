@@ -1,0 +1,187 @@
+"""The store: one folder per run, named by the hash of its configuration, and the records read from it.
+
+<root>/<study>/<run id>/config.json        the full configuration
+                        environment.json   versions, machine, threads
+                        metrics.jsonl      one line per epoch
+                        iterations.jsonl   one line per iteration, where the experiment observes them
+                        result.json        there only when the run is finished
+                        checkpoint.pt      there only while it is not
+                        lock.*             who is at it (locks.py)
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.run_config import RunConfig
+from gradcent_lab.store.atomic_files import (
+    drop_leftovers,
+    make_folder,
+    read_json,
+    read_lines,
+    write_json,
+    write_lines,
+)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A finished run."""
+
+    study: str
+    cell: str
+    arm: str
+    seed: int
+    scale: str
+    best: float
+    last: float
+    metric_name: str
+    higher_is_better: bool
+    curves: list[dict[str, Any]]
+    config: dict[str, Any]
+    environment: dict[str, Any]
+    path: Path
+    best_epoch: int = 0
+    initial_weights: str = ""
+    seconds: float = 0.0
+    metrics: tuple[str, ...] = ()  # where a run has more than one, the names under which its curves have them
+
+    def iterations(self) -> list[dict[str, Any]]:
+        """What the experiment observed in every iteration; empty where it observed nothing."""
+        return read_lines(self.path / "iterations.jsonl")
+
+
+def folder(root: Path, config: RunConfig) -> Path:
+    """Return the folder of a run."""
+    return Path(root) / config.study / config.run_id
+
+
+def is_finished(path: Path) -> bool:
+    """Whether the run in `path` has its result."""
+    return (path / "result.json").exists()
+
+
+def begin(path: Path, config: RunConfig) -> None:
+    """Create a run's folder with its configuration and environment."""
+    make_folder(path)
+    write_json(path / "config.json", config.as_dict())
+    write_json(path / "environment.json", environment())
+
+
+# what is written into a run's folder
+_FILES = (
+    "checkpoint.pt",
+    "config.json",
+    "environment.json",
+    "iterations.jsonl",
+    "metrics.jsonl",
+    "result.json",
+)
+
+
+def finish(path: Path, result: dict[str, Any], curves: list[dict[str, Any]]) -> None:
+    """Write the curves, then the result that makes the run count, then drop what only a restart needs."""
+    write_lines(path / "metrics.jsonl", curves)
+    write_json(path / "result.json", result)
+    (path / "checkpoint.pt").unlink(missing_ok=True)
+    for name in _FILES:
+        drop_leftovers(path / name)
+
+
+def load_run(path: Path) -> RunRecord:
+    """Read one finished run."""
+    if not is_finished(path):
+        raise UserError(f"{path} holds no finished run")
+    config = read_json(path / "config.json")
+    result = read_json(path / "result.json")
+    try:
+        return RunRecord(
+            study=config["study"],
+            cell=config["cell"],
+            arm=config["arm"]["name"],
+            seed=config["seed"],
+            scale=config["scale"],
+            best=result["best"],
+            last=result["last"],
+            metric_name=result["metric_name"],
+            higher_is_better=result["higher_is_better"],
+            curves=read_lines(path / "metrics.jsonl"),
+            config=config,
+            environment=read_json(path / "environment.json"),
+            path=path,
+            best_epoch=result["best_epoch"],
+            initial_weights=result["initial_weights"],
+            seconds=result["seconds"],
+            metrics=tuple(result.get("metrics", ())),
+        )
+    except KeyError as error:
+        raise UserError(f"{path} lacks {error}: delete the folder and run again") from error
+
+
+def load(root: Path | str, study: str | None = None) -> list[RunRecord]:
+    """Read every finished run under `root`, of one study or of all, in a fixed order."""
+    root = Path(root)
+    if not root.is_dir():
+        raise UserError(f"there is no folder {root}: run something first, or name another folder")
+    studies = [root / study] if study is not None else sorted(p for p in root.iterdir() if p.is_dir())
+    runs = [run for folder_ in studies if folder_.is_dir() for run in sorted(folder_.iterdir())]
+    records = [load_run(run) for run in runs if is_finished(run)]
+    return sorted(records, key=lambda r: (r.study, r.scale, r.cell, r.seed, r.arm))
+
+
+def unfinished(root: Path | str, study: str) -> list[Path]:
+    """Return the folders of a study's runs that have begun and not ended."""
+    place = Path(root) / study
+    if not place.is_dir():
+        return []
+    return sorted(p for p in place.iterdir() if (p / "config.json").exists() and not is_finished(p))
+
+
+def discard(path: Path) -> None:
+    """Delete a run's folder."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def environment() -> dict[str, Any]:
+    """Return what a reader needs to judge or repeat a run, without naming the machine or its user."""
+    import importlib.metadata
+
+    import torch
+
+    import gradcent  # noqa: F401  (its version, where it is not installed)
+
+    versions = {}
+    for package in ("gradcent", "torch", "torchvision", "accelerate", "numpy", "scipy"):
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = getattr(sys.modules.get(package), "__version__", None)
+    devices = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "versions": versions,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": devices,
+        "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "program": Path(sys.argv[0]).name,
+    }
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
