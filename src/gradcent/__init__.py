@@ -12,7 +12,7 @@ from .diagnostics import Monitor
 from .gradient_hooks import attach_to_gradients, centralize_gradients_
 from .layout import Layout
 from .operator import centralize, centralize_
-from .plan.plan import Plan, explain
+from .plan import Plan, explain
 from .plan.rules import register, unregister
 
 __version__ = "0.1.0"

@@ -16,7 +16,7 @@ from .attachment import At, Attachment, Decay, NonFinite, Options
 from .dtensor import centralize as sharded
 from .operator import vector_means
 from .optim._base import Centralized, Hooked, Seamed
-from .plan.plan import Layers, Overrides, Plan, models_of
+from .plan import Layers, Overrides, Plan, models_of
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from .decay import decay_kind
 from .layout import Layout
-from .plan.plan import SWITCHED_OFF, Layers, Overrides, Plan
+from .plan import Layers, Overrides, Plan, ReasonCode
 
 At = Literal["gradient", "update"]
 Decay = Literal["auto", "coupled", "decoupled"]
@@ -96,7 +96,7 @@ class Attachment:
 
     def _is_off(self, group: dict[str, Any]) -> bool:
         entries = [self.plan.entry(each) for each in group["params"]]
-        return any(entry is not None and entry.reason == SWITCHED_OFF for entry in entries)
+        return any(entry is not None and entry.why.code is ReasonCode.SWITCHED_OFF for entry in entries)
 
     def _look_for_strangers(self) -> None:
         """Nothing is left alone without a word; single numbers and vectors would be left alone in any case."""
@@ -178,7 +178,7 @@ class Attachment:
                 f"ones (shapes {shapes}) are not in the model that was given; detach and attach again "
                 "with the model as it is now"
             )
-        off = {entry.name for entry in self.plan.entries if entry.reason == SWITCHED_OFF}
+        off = {entry.name for entry in self.plan.entries if entry.why.code is ReasonCode.SWITCHED_OFF}
         added = self._whole_plan.restricted(
             new, off=[each for each in new if self._whole_plan.named_as(each) in off]
         )

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from .layout import Layout
 from .operator import centralize, vector_means
-from .plan.plan import Layers, Overrides, Plan
+from .plan import Layers, Overrides, Plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .dtensor import centralize as sharded
 from .layout import Layout
 from .operator import centralize
-from .plan.plan import Layers, Overrides, Plan, models_of
+from .plan import Layers, Overrides, Plan, models_of
 
 
 class GradientHandles:

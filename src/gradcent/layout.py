@@ -1,15 +1,14 @@
 """What a weight vector is: which elements of a tensor share one mean (Section 3.2 of the paper).
 
-The paper writes every weight as a matrix whose columns are the weight vectors. PyTorch stores
-them in several orders, and all of those are one view of the tensor as ``(batch, outer, vectors,
-inner)``: a weight vector is everything with the same ``batch`` and ``vectors`` index, and its mean
-runs over ``outer`` and ``inner``. Four integers describe every layer there is.
+The paper writes every weight as a matrix whose columns are the weight vectors. PyTorch stores them in several orders.
+Each of these orders is one view of the tensor as ``(batch, outer, vectors, inner)``: a weight vector is everything
+with the same ``batch`` and ``vectors`` index, and its mean runs over ``outer`` and ``inner``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -38,7 +37,7 @@ class Layout:
     @classmethod
     def rows(cls, shape: Sequence[int]) -> Layout:
         """One vector per index of the first dim: Linear, convolutions, Bilinear, RNN weights."""
-        _need(1, shape)
+        _require_dims("rows", shape)
         return cls(1, 1, shape[0], math.prod(shape[1:]))
 
     @classmethod
@@ -49,7 +48,7 @@ class Layout:
     @classmethod
     def transposed(cls, shape: Sequence[int], groups: int) -> Layout:
         """Transposed convolutions (in, out/groups, k…), where a vector runs over in/groups and k."""
-        _need(2, shape)
+        _require_dims("columns", shape)
         if groups < 1 or shape[0] % groups:
             raise ValueError(f"{groups} groups do not divide the first dim of shape {tuple(shape)}")
         return cls(groups, shape[0] // groups, shape[1], math.prod(shape[2:]))
@@ -57,13 +56,13 @@ class Layout:
     @classmethod
     def stacked_rows(cls, shape: Sequence[int]) -> Layout:
         """Stacked experts (E, out, in)."""
-        _need(2, shape)
+        _require_dims("stacked_rows", shape)
         return cls(1, 1, shape[0] * shape[1], math.prod(shape[2:]))
 
     @classmethod
     def stacked_columns(cls, shape: Sequence[int]) -> Layout:
         """Stacked experts (E, in, out)."""
-        _need(3, shape)
+        _require_dims("stacked_columns", shape)
         return cls(shape[0], shape[1], shape[2], math.prod(shape[3:]))
 
     @property
@@ -98,9 +97,26 @@ class Layout:
         return _split(self.shape, tuple(shape))
 
 
-def _need(dims: int, shape: Sequence[int]) -> None:
-    if len(shape) < dims:
-        raise ValueError(f"this layout needs {dims} dims or more, got shape {tuple(shape)}")
+# The layouts that overrides and rules may name, and the number of dims that each needs.
+MIN_DIMS = {"rows": 2, "columns": 2, "stacked_rows": 3, "stacked_columns": 3}
+LAYOUT_NAMES = tuple(MIN_DIMS)
+
+
+def layout_named(name: str, shape: Sequence[int]) -> Layout:
+    """Return the layout called ``name`` for a tensor of that shape.
+
+    >>> layout_named("stacked_columns", (8, 32, 64))
+    Layout(batch=8, outer=32, vectors=64, inner=1)
+    """
+    if name not in MIN_DIMS:
+        raise ValueError(f"no layout is called {name!r}; choose one of {', '.join(LAYOUT_NAMES)}")
+    constructor: Callable[[Sequence[int]], Layout] = getattr(Layout, name)
+    return constructor(shape)
+
+
+def _require_dims(name: str, shape: Sequence[int]) -> None:
+    if len(shape) < MIN_DIMS[name]:
+        raise ValueError(f'layout "{name}" needs {MIN_DIMS[name]} dims or more, got shape {tuple(shape)}')
 
 
 @lru_cache(maxsize=4096)

@@ -164,7 +164,7 @@ def test_layouts_of_flax_layers() -> None:
     assert lengths["attention.query.kernel"] == (4, 4)
     assert lengths["attention.out.kernel"] == (4, 4)
     assert lengths["norm.scale"] == (None, None)
-    assert plan.entries[("turned", "kernel")].layout == gradcent.Layout(1, 4, 4, 8)
+    assert plan.entry(("turned", "kernel")).layout == gradcent.Layout(1, 4, 4, 8)
     assert "scale" in str(plan)
 
 
@@ -221,7 +221,7 @@ def test_layers_stacked_by_scan_are_told_apart(axis: int) -> None:
     from gradcent.integrations.optax import centralized
 
     plan = explain(Stack(axis), jnp.zeros((2, 6)))
-    entry = plan.entries[("blocks", "inside", "kernel")]
+    entry = plan.entry(("blocks", "inside", "kernel"))
     assert entry.layout is not None
     assert (entry.layout.count, entry.layout.length) == (18, 5)
     gradient = jax.random.normal(jax.random.key(0), entry.shape)

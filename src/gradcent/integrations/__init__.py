@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ..attach import attach, attached
-from ..plan.plan import Plan
+from ..plan import Plan
 
 logger = logging.getLogger("gradcent")
 

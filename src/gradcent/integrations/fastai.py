@@ -15,7 +15,7 @@ import torch
 
 from ..attachment import Options
 from ..dtensor import centralize as sharded
-from ..plan.plan import Plan
+from ..plan import Plan
 from . import attach_and_say, innermost, logger, require
 
 if TYPE_CHECKING:

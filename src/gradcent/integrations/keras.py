@@ -10,10 +10,9 @@ so its λw is inside the projection. On other backends this is refused.
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 
@@ -21,8 +20,9 @@ from .. import kernels
 from ..attachment import Options
 from ..layout import Layout
 from ..operator import restore_means_, vector_means
-from ..plan import rules
-from ..plan.plan import Entry, Plan
+from ..plan import Layers, Plan, Reason, ReasonCode
+from ..plan.entry import Answer
+from ..plan.planner import Override, Parameter, Resolved, Use, plan_parameters
 from . import logger, require
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 else:
     keras = require("keras")
 
-Overrides = Mapping[str, Layout | str | None]
+Overrides = Mapping[str | type, Override]
 _STEP, _APPLY = "_backend_update_step", "_backend_apply_gradients"
 
 
@@ -130,28 +130,44 @@ class _Step:
 def _plan(model: Any, layers: str, overrides: Overrides | None) -> tuple[Plan, dict[int, Layout | None]]:
     if not model.built:
         raise ValueError("the model has no variables yet: build it, or call it once, before attaching")
-    entries: list[tuple[torch.Tensor, Entry]] = []
-    layouts: dict[int, Layout | None] = {}
-    unused = set(overrides or {})
-    for layer, variable in _variables(model):
-        shape, kind = tuple(variable.shape), _kind(layer)
-        answer = _answer(layer, kind, variable.name, shape)
-        pattern = next((each for each in overrides or {} if fnmatch.fnmatchcase(variable.path, each)), None)
-        if pattern is not None:
-            unused.discard(pattern)
-            answer = rules.overridden((overrides or {})[pattern], shape, pattern, variable.path)
-        elif isinstance(answer, Layout) and layers != "all" and ("Conv" in kind) != (layers == "conv"):
-            answer = f'not a {layers} layer, and layers="{layers}"'
-        if isinstance(answer, Layout) and answer.length == 1:
-            answer = "vectors of length 1: centralizing would freeze them for ever"
-        layout, reason = (answer, "") if isinstance(answer, Layout) else (None, answer)
-        frozen = not variable.trainable
-        entries.append((variable.value, Entry(variable.path, kind, shape, layout, reason, frozen)))
-        layouts[id(variable)] = layout
-    if unused:
-        names = ", ".join(entry.name for _, entry in entries[:3])
-        raise ValueError(f"override pattern {min(unused)!r} matches no variable; paths look like {names}")
-    return Plan(entries), layouts
+    variables = list(_variables(model))
+    parameters = [
+        Parameter(
+            variable.value,
+            tuple(variable.shape),
+            (Use(variable.path, layer, variable.name),),
+            trainable=bool(variable.trainable),
+        )
+        for layer, variable in variables
+    ]
+    plan = Plan(
+        plan_parameters(parameters, LayerRules(model), layers=cast(Layers, layers), overrides=overrides)
+    )
+    return plan, {id(variable): plan.layout(variable.value) for _, variable in variables}
+
+
+class LayerRules:
+    """The rules for Keras layers (:class:`gradcent.plan.planner.Resolver`)."""
+
+    noun = "variable"
+    module_base: type | None = keras.Layer
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def resolve(self, use: Use, shape: tuple[int, ...]) -> Resolved | None:
+        """Return the layout or the reason for one variable; None if no rule applies."""
+        kind = _kind(use.owner)
+        answer = _answer(use.owner, kind, use.local_name, shape)
+        return None if answer is None else Resolved(answer, "conv" if "Conv" in kind else "linear")
+
+    def module_name(self, use: Use) -> str:
+        """Return the name of the layer's Keras class."""
+        return _kind(use.owner)
+
+    def contains(self, module_type: type) -> bool:
+        """Whether the model contains a layer of this type."""
+        return any(isinstance(layer, module_type) for layer in self.model._flatten_layers())
 
 
 def _variables(model: Any) -> Iterator[tuple[Any, Any]]:
@@ -166,14 +182,14 @@ def _variables(model: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _kind(layer: Any) -> str:
-    """Return the name of the nearest class that Keras brings; its base classes speak for Conv1D, 2D and 3D."""
-    names = [each.__name__ for each in type(layer).__mro__ if each.__module__.split(".")[0] == "keras"]
-    return next((each for each in names if each.startswith("Base")), names[0])
+    """Return the name of the nearest Keras class in the MRO; BaseConv stands for Conv1D, Conv2D and Conv3D."""
+    names = [cls.__name__ for cls in type(layer).__mro__ if cls.__module__.split(".")[0] == "keras"]
+    return next((name for name in names if name.startswith("Base")), names[0])
 
 
-def _answer(layer: Any, kind: str, name: str, shape: tuple[int, ...]) -> Layout | str:
+def _answer(layer: Any, kind: str, name: str, shape: tuple[int, ...]) -> Answer | None:
     if "bias" in name:
-        return "bias"
+        return Reason(ReasonCode.BIAS, "bias")
     last_is_out = Layout(1, math.prod(shape[:-1]), shape[-1], 1) if shape else None
     if (kind, name) in _LAST_IS_OUT and last_is_out is not None:
         return last_is_out
@@ -185,10 +201,8 @@ def _answer(layer: Any, kind: str, name: str, shape: tuple[int, ...]) -> Layout 
     if kind == "EinsumDense" and name == "kernel":
         return _einsum(layer.equation, shape)
     if kind == "Embedding":
-        return "embedding"
-    if len(shape) < 2:
-        return "a single vector, not a list of weight vectors"
-    return f"own weight of {type(layer).__name__}, a kind of layer gradcent does not know"
+        return Reason(ReasonCode.EMBEDDING, "embedding")
+    return None
 
 
 _LAST_IS_OUT = {
@@ -203,7 +217,7 @@ _LAST_IS_OUT = {
 }
 
 
-def _einsum(equation: str, shape: tuple[int, ...]) -> Layout | str:
+def _einsum(equation: str, shape: tuple[int, ...]) -> Answer:
     """Dims of the kernel that the product sums over are averaged, those that it brings to the output are kept."""
     inputs, rest = equation.replace(" ", "").split(",")
     kernel, output = rest.split("->")
@@ -217,6 +231,7 @@ def _einsum(equation: str, shape: tuple[int, ...]) -> Layout | str:
         while place < 4 and order[place] != role:
             place += 1
         if place == 4:
-            return f"EinsumDense {equation}: its dims lie in no order a layout knows; choose by override"
+            text = f"EinsumDense {equation}: no layout has its dims in this order; choose by override"
+            return Reason(ReasonCode.UNCLEAR_DIMS, text)
         sizes[place] *= size
     return Layout(*sizes)

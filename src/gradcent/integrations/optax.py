@@ -10,14 +10,12 @@ vector under any optimizer. `optax.centralize` averages the wrong side of Flax's
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..layout import Layout
-from ..plan import render as table
-from ..plan import rules
-from ..plan.plan import Entry
+from ..plan import Entry, Layers, Override, Plan
+from ..plan.planner import Parameter, check_layers, plan_parameters
 from . import _jax_layouts as layouts
 from . import logger, require
 
@@ -31,58 +29,24 @@ else:
     optax = require("optax")
 
 
-class Plan:
-    """The layouts of a JAX model's parameters by path; prints as the table that `gradcent.explain` shows."""
-
-    def __init__(self, entries: Mapping[layouts.Path, Entry]) -> None:
-        self.entries = dict(entries)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """Return one plain dict per parameter."""
-        return table.rows_of(list(self.entries.values()))
-
-    def totals(self) -> dict[str, Any]:
-        """Return the plan's totals as plain data."""
-        return table.totals_of(list(self.entries.values()))
-
-    def __str__(self) -> str:
-        return table.text(self.rows(), self.totals())
-
-
 def explain(
-    model: Any, *inputs: Any, layers: str = "all", overrides: Mapping[str, Layout | str | None] | None = None
+    model: Any, *inputs: Any, layers: str = "all", overrides: Mapping[str, Override] | None = None
 ) -> Plan:
-    """Plan a flax.linen module (with the inputs of its call), a flax.nnx module or an Equinox module."""
-    if layers not in ("all", "conv", "linear"):
-        raise ValueError(f'layers must be "all", "conv" or "linear", got {layers!r}')
-    entries: dict[layouts.Path, Entry] = {}
-    unused = set(overrides or {})
-    for path, kind, answer, shape in _walk(model, inputs):
-        name = ".".join(path)
-        pattern = next((each for each in overrides or {} if fnmatch.fnmatchcase(name, each)), None)
-        if pattern is not None:
-            unused.discard(pattern)
-            answer = rules.overridden((overrides or {})[pattern], shape, pattern, name)
-        elif (
-            isinstance(answer, Layout) and layers != "all" and layouts.convolution(kind) != (layers == "conv")
-        ):
-            answer = f'not a {layers} layer, and layers="{layers}"'
-        if isinstance(answer, Layout) and answer.length == 1:
-            answer = "vectors of length 1: centralizing would freeze them for ever"
-        layout, reason = (answer, "") if isinstance(answer, Layout) else (None, answer)
-        entries[path] = Entry(name, kind, shape, layout, reason)
-    if unused:
-        names = ", ".join(".".join(path) for path in list(entries)[:3])
-        raise ValueError(f"override pattern {min(unused)!r} matches no parameter; names look like {names}")
-    if not any(entry.layout for entry in entries.values()):
-        raise ValueError("nothing would be centralized in this model; overrides= teaches it your own layers")
-    return Plan(entries)
+    """Plan a flax.linen module (with the inputs of its call), a flax.nnx module or an Equinox module.
+
+    The plan's keys are the parameters' paths: ``plan.entry(("dense", "kernel"))``.
+    """
+    check_layers(layers)
+    parameters, rules = _walk(model, inputs)
+    plan = Plan(plan_parameters(parameters, rules, layers=cast(Layers, layers), overrides=overrides))
+    plan.require_something()
+    return plan
 
 
 def centralize(model: Any, *inputs: Any, layers: str = "all", overrides: Any = None) -> Any:
     """Return the transformation for a model (or for a ready :class:`Plan`); arguments as for `explain`."""
     plan = model if isinstance(model, Plan) else explain(model, *inputs, layers=layers, overrides=overrides)
-    logger.info("gradcent: %s", table.summary(plan.rows(), plan.totals()))
+    logger.info("gradcent: %s", plan.summary())
 
     def init(params: Any) -> Any:
         for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
@@ -109,25 +73,29 @@ def centralized(gradient: Any, layout: Layout) -> Any:
     return rest.reshape(gradient.shape).astype(gradient.dtype)
 
 
-def _walk(model: Any, inputs: tuple[Any, ...]) -> Any:
-    packages = {f"{each.__module__}.{each.__name__}" for each in type(model).__mro__}
-    if any(name.startswith("flax.linen.") for name in packages):
+def _walk(model: Any, inputs: tuple[Any, ...]) -> tuple[list[Parameter], layouts.JaxRules]:
+    names = {f"{cls.__module__}.{cls.__name__}" for cls in type(model).__mro__}
+    equinox = False
+    if any(name.startswith("flax.linen.") for name in names):
         if not inputs:
             raise TypeError(
                 "a flax.linen module shows its layers only when it is called: pass its inputs as well, "
                 "centralize(model, x); shapes are enough (jax.ShapeDtypeStruct)"
             )
-        return layouts.linen(model, inputs)
-    if any(name.startswith("flax.nnx.") for name in packages):
-        return layouts.nnx(model)
-    if any(name.startswith("equinox.") for name in packages):
-        return layouts.equinox(model)
-    raise TypeError(f"expected a flax.linen, flax.nnx or Equinox module, got {type(model).__name__}")
+        found = list(layouts.linen(model, inputs))
+    elif any(name.startswith("flax.nnx.") for name in names):
+        found = list(layouts.nnx(model))
+    elif any(name.startswith("equinox.") for name in names):
+        equinox, found = True, list(layouts.equinox(model))
+    else:
+        raise TypeError(f"expected a flax.linen, flax.nnx or Equinox module, got {type(model).__name__}")
+    layer_shapes = {parameter.name: shape for parameter, shape in found}
+    return [parameter for parameter, _ in found], layouts.JaxRules(equinox, layer_shapes)
 
 
 def _entry(plan: Plan, path: Any, leaf: Any) -> Entry:
     names = layouts.normal(path)
-    entry = plan.entries.get(names)
+    entry = plan.entry(names)
     if entry is None or entry.shape != tuple(leaf.shape):
         planned = "of another shape there" if entry else "not in the model that was given"
         raise ValueError(

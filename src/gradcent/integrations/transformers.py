@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..attach import centralized_class
-from ..plan.plan import Plan
+from ..plan import Plan
 from . import attach_and_say, require
 
 if TYPE_CHECKING:

@@ -1,5 +1,17 @@
 """The plan of a model: which parameters consist of weight vectors, and why the others do not."""
 
-from .plan import SWITCHED_OFF, Entry, Layers, Override, Overrides, Plan, explain, models_of
+from .entry import Entry, Reason, ReasonCode
+from .plan import Overrides, Plan, explain, models_of
+from .planner import Layers, Override
 
-__all__ = ["SWITCHED_OFF", "Entry", "Layers", "Override", "Overrides", "Plan", "explain", "models_of"]
+__all__ = [
+    "Entry",
+    "Layers",
+    "Override",
+    "Overrides",
+    "Plan",
+    "Reason",
+    "ReasonCode",
+    "explain",
+    "models_of",
+]

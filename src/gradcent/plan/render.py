@@ -1,13 +1,12 @@
-"""How a plan is shown: a table for the terminal, one for notebooks, and the totals in words."""
+"""A plan as text: a table for the terminal, one for notebooks, and the totals in two lines."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .plan import Entry
+from .entry import Entry
 
 Row = dict[str, Any]
 _HEAD = ("parameter", "module", "shape", "vectors", "length", "")
@@ -24,6 +23,8 @@ def rows_of(entries: Sequence[Entry]) -> list[Row]:
             "length": entry.layout.length if entry.layout else None,
             "centralized": entry.centralized,
             "reason": entry.reason,
+            "reason_code": entry.why.code.name,
+            "source": entry.source,
         }
         for entry in entries
     ]
@@ -45,8 +46,9 @@ def totals_of(entries: Sequence[Entry]) -> Row:
     }
 
 
-def summary(rows: Sequence[Row], totals: dict[str, Any]) -> str:
+def summary(entries: Sequence[Entry]) -> str:
     """Return the totals: what is centralized, and how many are left alone for which reason."""
+    totals = totals_of(entries)
     share = totals["centralized_parameters"] / max(totals["parameters"], 1)
     shortest, longest = totals["shortest_vector"], totals["longest_vector"]
     length = f"{shortest:,}" if shortest == longest else f"{shortest:,} to {longest:,}"
@@ -58,7 +60,7 @@ def summary(rows: Sequence[Row], totals: dict[str, Any]) -> str:
     ]
     if totals["vectors"]:
         lines[0] += f": {totals['vectors']:,} weight vectors of length {length}"
-    left = Counter(_short(row["reason"]) for row in rows if not row["centralized"])
+    left = Counter(entry.why.label for entry in entries if not entry.centralized)
     if left:
         number = sum(left.values())
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in left.most_common())
@@ -66,9 +68,9 @@ def summary(rows: Sequence[Row], totals: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def text(rows: Sequence[Row], totals: dict[str, Any]) -> str:
+def text(entries: Sequence[Entry]) -> str:
     """Return the table for a terminal."""
-    cells = [_HEAD, *(_cells(row) for row in rows)]
+    cells = [_HEAD, *(_cells(entry) for entry in entries)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
     right = (3, 4)  # numbers
     lines = [
@@ -79,46 +81,29 @@ def text(rows: Sequence[Row], totals: dict[str, Any]) -> str:
         for line in cells
     ]
     lines.insert(1, "─" * min(max(map(len, lines)), 110))
-    return "\n".join([*lines, "", summary(rows, totals)])
+    return "\n".join([*lines, "", summary(entries)])
 
 
-def html(rows: Sequence[Row], totals: dict[str, Any]) -> str:
+def html(entries: Sequence[Entry]) -> str:
     """Return the table for a notebook."""
     from html import escape
 
     head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in _HEAD)
     body = "".join(
-        f"<tr style='opacity:{1 if row['centralized'] else 0.55}'>"
-        + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in _cells(row))
+        f"<tr style='opacity:{1 if entry.centralized else 0.55}'>"
+        + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in _cells(entry))
         + "</tr>"
-        for row in rows
+        for entry in entries
     )
-    words = escape(summary(rows, totals)).replace("\n", "<br>")
-    return f"<p>{words}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    totals = escape(summary(entries)).replace("\n", "<br>")
+    return f"<p>{totals}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    shape = "×".join(map(str, row["shape"])) or "scalar"
-    if row["vectors"] is None:
-        return (row["parameter"], row["module"], shape, "", "", f"left alone: {row['reason']}")
-    said = "centralized" if row["centralized"] else "left alone"
-    said += f" ({row['reason']})" if row["reason"] and row["centralized"] else ""
-    said += f": {row['reason']}" if row["reason"] and not row["centralized"] else ""
-    return (row["parameter"], row["module"], shape, f"{row['vectors']:,}", f"{row['length']:,}", said)
-
-
-def _short(reason: str) -> str:
-    """Cut a reason down to its kind, so that reasons can be counted."""
-    for kind, short in _KINDS.items():
-        if reason.startswith(kind):
-            return short
-    return "frozen" if "frozen now" in reason else reason.split(":")[0].split(",")[0].removeprefix("a ")
-
-
-_KINDS = {
-    "own parameter of": "of unknown modules",
-    "shared by": "shared by layers that lay it out differently",
-    "left alone by override": "left alone by override",
-    "embedding": "embedding",
-    "shape (": "packed or factored",
-}
+def _cells(entry: Entry) -> tuple[str, ...]:
+    shape = "×".join(map(str, entry.shape)) or "scalar"
+    if entry.layout is None:
+        return (entry.name, entry.module, shape, "", "", f"left alone: {entry.reason}")
+    status = "centralized" if entry.centralized else "left alone"
+    if entry.reason:
+        status += f" ({entry.reason})" if entry.centralized else f": {entry.reason}"
+    return (entry.name, entry.module, shape, f"{entry.layout.count:,}", f"{entry.layout.length:,}", status)
