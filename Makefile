@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test test-engines lint bench clean
+.PHONY: demo test test-engines lint bench docs check-wheel clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -30,5 +30,19 @@ lint: $(VENV)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/gradcent bench
 
+# the documentation site, warnings as errors; open docs/_build/html/index.html
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
+$(VENV)/.docs: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --constraint $(PINNED) --editable ".[lab,docs]"
+	touch $@
+
+# sdist and wheel as a release builds them: audited, installed into an empty environment, tested there
+check-wheel: $(VENV)/.ready
+	$(BIN)/python -m pip install --quiet --constraint $(PINNED) --editable ".[release]"
+	tools/check_wheel.sh $(BIN)/python
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/_build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
