@@ -110,7 +110,7 @@ def test_a_subclass_with_a_fused_step_of_its_own(case: Case, maximize: bool) -> 
 
     wrapped = model_for(case)
     options = {**case.options, "weight_decay": 0.1, "fused": True, "maximize": maximize}
-    optimizer = gradcent.attach(Wrapped(wrapped.parameters(), **options), wrapped)
+    optimizer = gradcent.attach(Wrapped(wrapped.parameters(), **options), wrapped, decay=case.decay)
     scaler = torch.amp.GradScaler("cpu", init_scale=SCALE)
     for step in range(4):
         optimizer.zero_grad()

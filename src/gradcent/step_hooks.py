@@ -56,6 +56,9 @@ class StepHooks:
         if self.gradients or self.updates:
             self.depth += 1
             if self.depth > 1:  # a subclass whose step calls its parent's: the hooks of both run
+                # The subclass may have clipped the gradients since. Without a change this is the identity.
+                if self.gradients:
+                    self.centralize(optimizer)
                 return None
         if self.updates:
             parameters = [each for group in optimizer.param_groups for each in group["params"]]
@@ -85,8 +88,11 @@ class StepHooks:
         """Check and centralize what backward left in the parameters' `grad`."""
         if self.attachment.options.nonfinite != "propagate":
             self.check(optimizer)
-        if not self.gradients:
-            return
+        if self.gradients:
+            self.centralize(optimizer)
+
+    def centralize(self, optimizer: torch.optim.Optimizer) -> None:
+        """Centralize `p.grad` in place."""
         for group in optimizer.param_groups:
             decay = group["weight_decay"] if self.attachment.projects_decay(optimizer, group) else 0.0
             parameters = [

@@ -141,12 +141,15 @@ class Hooked(Centralized):
         return {"gradients": options.at == "gradient", "updates": options.at == "update"}
 
     def _patch_step_function(self) -> None:
-        """Put torch's step hooks around the plain class's step, which may never have been used by itself."""
+        """Run the step hooks in the plain class's step and in every parent's step that it may call."""
         super()._patch_step_function()
-        plain = next(base for base in type(self).__mro__ if not issubclass(base, Centralized))
-        if not getattr(plain.step, "hooked", False):  # type: ignore[attr-defined]
-            plain.step = self.profile_hook_step(plain.step)  # type: ignore[attr-defined]
-            plain.step.hooked = True  # type: ignore[attr-defined]
+        for base in type(self).__mro__:
+            step = base.__dict__.get("step")
+            if step is None or issubclass(base, Centralized) or getattr(step, "hooked", False):
+                continue
+            if base is not torch.optim.Optimizer:  # its step only raises NotImplementedError
+                base.step = self.profile_hook_step(step)  # type: ignore[attr-defined]
+                base.step.hooked = True  # type: ignore[attr-defined]
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Step as the class below does, after forgetting what an interrupted step may have left."""
