@@ -1,5 +1,9 @@
-"""The one kind of error that is the user's to mend."""
+"""Errors that the user can fix: the command prints them as one line, without a traceback."""
 
 
 class UserError(Exception):
-    """Something the user can mend; printed as one line, without a traceback."""
+    """Caused by user input; the message says what is wrong and what to do."""
+
+
+class DataError(UserError):
+    """A sample cannot be read; the message names the file."""

@@ -23,8 +23,8 @@ from gradcent_lab.data.memory import _load
 from gradcent_lab.data.tensors import balanced
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF
-from gradcent_lab.experiment.study import run_pairs
 from gradcent_lab.run.accelerator import Options
+from gradcent_lab.run.scheduler import run_pairs
 
 REAL = os.environ.get("GRADCENT_DATA")
 

@@ -9,9 +9,9 @@ from detection_sets import real
 from gradcent_lab import recipes
 from gradcent_lab.detection import axis
 from gradcent_lab.detection.evidence import detection_table, same_bits
-from gradcent_lab.experiment.study import run_study
 from gradcent_lab.recipes import unet
 from gradcent_lab.run.accelerator import Options
+from gradcent_lab.run.scheduler import run_study
 
 ROOT = Path(__file__).resolve().parents[2]
 

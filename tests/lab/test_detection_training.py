@@ -18,10 +18,12 @@ from gradcent_lab.detection.sources import open_source
 from gradcent_lab.detection.training import build, schedule
 from gradcent_lab.experiment.run_config import OFF, ON, RunConfig
 from gradcent_lab.experiment.spec import Experiment
-from gradcent_lab.experiment.study import run_pairs, run_study
+from gradcent_lab.experiment.study import Task
 from gradcent_lab.recipes import table8, table9
 from gradcent_lab.run.accelerator import Options
-from gradcent_lab.run.run_one import Silent, Task, run_task
+from gradcent_lab.run.progress import SilentProgress
+from gradcent_lab.run.run_one import run_task
+from gradcent_lab.run.scheduler import run_pairs, run_study
 
 QUICK = Options(cpu=True)
 TIMES = ("seconds", "samples_per_second", "seconds_per_step", "memory_mib")
@@ -266,7 +268,7 @@ def test_two_processes_under_accelerate(tmp_path):
         "import sys; from pathlib import Path\n"
         "sys.path.insert(0, sys.argv[3])\n"
         "from test_detection_training import quick_study, QUICK\n"
-        "from gradcent_lab.study import run_study\n"
+        "from gradcent_lab.run.scheduler import run_study\n"
         "run_study(quick_study(), sys.argv[1], data=Path(sys.argv[2]), options=QUICK)\n"
     )
     # --cpu would ask for MPI; without a GPU the lab itself turns to the CPU
@@ -276,7 +278,7 @@ def test_two_processes_under_accelerate(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     config = RunConfig("table9", "R50", ON, 0, "smoke", quick_study().cells[0].settings)
-    record = run_task(Task(config, lambda: None), tmp_path / "runs", QUICK, Silent())
+    record = run_task(Task(config, lambda: None), tmp_path / "runs", QUICK, SilentProgress())
     assert record is not None, "the run is finished, so it is read and not run again"
     assert record.environment["processes"] == 2
     assert set(record.metrics) <= set(record.curves[-1])

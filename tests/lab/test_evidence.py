@@ -25,7 +25,7 @@ def test_a_seed_with_one_arm_is_left_out_and_named():
 
 def test_different_initial_weights_are_no_pair():
     runs = [record(arm="off", weights="a"), record(arm="on", weights="b")]
-    with pytest.raises(UserError, match="began with different weights, so they are no pair"):
+    with pytest.raises(UserError, match="started from different weights, so they are no pair"):
         findings(runs)
 
 

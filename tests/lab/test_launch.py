@@ -11,8 +11,8 @@ import pytest
 import toy
 
 from gradcent_lab.experiment.run_config import OFF, ON, RunConfig
-from gradcent_lab.experiment.study import run_pairs
-from gradcent_lab.run.run_one import Task
+from gradcent_lab.experiment.study import Task
+from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import records as store
 
 HERE = Path(__file__).parent

@@ -28,7 +28,7 @@ def test_second_claim_is_refused_until_release(tmp_path):
 def test_lock_of_a_killed_process_is_free_at_once(tmp_path):
     code = (
         "import os, signal, sys, pathlib\n"
-        "from gradcent_lab import locks\n"
+        "from gradcent_lab.store import run_lock as locks\n"
         "assert locks.acquire(pathlib.Path(sys.argv[1]))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

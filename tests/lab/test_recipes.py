@@ -14,8 +14,9 @@ import torch
 from gradcent_lab import models, recipes
 from gradcent_lab.data import SETS, find
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment.study import run_study, tasks_of
+from gradcent_lab.experiment.study import tasks_of
 from gradcent_lab.recipes.finegrained import TINY
+from gradcent_lab.run.scheduler import run_study
 
 REAL = os.environ.get("GRADCENT_DATA")
 EVERY = [(name, scale.name) for name in recipes.RECIPES for scale in recipes.get(name).scales]

@@ -4,8 +4,9 @@ import pytest
 
 from gradcent_lab import recipes
 from gradcent_lab.cli import main
-from gradcent_lab.experiment.study import run_study, tasks_of
+from gradcent_lab.experiment.study import tasks_of
 from gradcent_lab.report.sections import sections, switches
+from gradcent_lab.run.scheduler import run_study
 from gradcent_lab.store.records import load
 
 

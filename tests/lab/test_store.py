@@ -13,7 +13,7 @@ import toy
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF
-from gradcent_lab.experiment.study import run_pairs
+from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import atomic_files as files
 from gradcent_lab.store import records as store
 

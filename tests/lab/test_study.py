@@ -17,8 +17,9 @@ import toy
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF, ON, Arm, RunConfig
-from gradcent_lab.experiment.study import Cell, Scale, Study, run_pairs, run_study, run_tasks, shard, tasks_of
-from gradcent_lab.run.run_one import Silent, Task
+from gradcent_lab.experiment.study import Cell, Scale, Study, Task, tasks_of
+from gradcent_lab.run.progress import SilentProgress
+from gradcent_lab.run.scheduler import run_pairs, run_study, run_tasks, shard
 from gradcent_lab.store import records as store
 from gradcent_lab.store import run_lock as locks
 
@@ -29,7 +30,7 @@ def numbers(record):
     return [{k: v for k, v in line.items() if k not in TIMES} for line in record.curves]
 
 
-class Log(Silent):
+class Log(SilentProgress):
     def __init__(self):
         self.words = []
 
@@ -107,9 +108,9 @@ def test_a_killed_worker_is_replaced(tmp_path):
     code = (
         "import sys, toy\n"
         "from dataclasses import replace\n"
-        "from gradcent_lab.config import OFF, ON\n"
-        "from gradcent_lab.runtime import Options\n"
-        "from gradcent_lab.study import run_pairs\n"
+        "from gradcent_lab.experiment.run_config import OFF, ON\n"
+        "from gradcent_lab.run.accelerator import Options\n"
+        "from gradcent_lab.run.scheduler import run_pairs\n"
         "if __name__ == '__main__':\n"
         "    run_pairs(toy.slow_experiment, [OFF, ON], [0, 1], sys.argv[1], workers=2,\n"
         "              options=Options(checkpoint_seconds=0.0))\n"
@@ -147,7 +148,7 @@ def test_two_processes_on_one_study(tmp_path):
 
 
 def test_a_run_in_other_hands_is_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("gradcent_lab.experiment.study.POLL", 0.01)
+    monkeypatch.setattr("gradcent_lab.run.scheduler.POLL_SECONDS", 0.01)
     experiment = toy.experiment()
     (record,) = run_pairs(experiment, [OFF], [0], tmp_path / "elsewhere")
     path = tmp_path / "here" / "toy" / record.path.name
@@ -163,7 +164,7 @@ def test_a_run_in_other_hands_is_waited_for(tmp_path, monkeypatch):
                 (path / file.name).write_bytes(file.read_bytes())
             lock.release()
 
-    monkeypatch.setattr("gradcent_lab.experiment.study.time.sleep", finish_at_third_look)
+    monkeypatch.setattr("gradcent_lab.run.scheduler.time.sleep", finish_at_third_look)
     log = Log()
     (found,) = run_pairs(experiment, [OFF], [0], tmp_path / "here", progress=log)
     assert len(looks) == 3

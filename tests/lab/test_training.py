@@ -21,10 +21,10 @@ import gradcent
 from gradcent_lab.data import random_streams as seeds
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF, ON, Arm, Numerics
-from gradcent_lab.experiment.study import run_pairs
 from gradcent_lab.run import accelerator as runtime
 from gradcent_lab.run.accelerator import Options
-from gradcent_lab.run.run_one import Silent
+from gradcent_lab.run.progress import SilentProgress
+from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.run.trainer import Diverged
 from gradcent_lab.store import records as store
 
@@ -157,7 +157,7 @@ def test_a_model_that_ignores_the_seed_is_found_out(tmp_path):
         return made
 
     described = {"name": "toy"}
-    with pytest.raises(UserError, match="began from different weights"):
+    with pytest.raises(UserError, match="started from different weights"):
         run_pairs(replace(toy.experiment(), model=model, settings=described), [OFF, ON], [0], tmp_path)
 
 
@@ -166,7 +166,7 @@ def test_stopped_in_every_epoch_and_resumed(tmp_path):
     options = Options(checkpoint_seconds=0.0)
     (whole,) = run_pairs(toy.experiment(), [ON], [0], tmp_path / "whole", options=options)
 
-    class Stop(Silent):
+    class Stop(SilentProgress):
         def __init__(self, epoch):
             self.epoch = epoch
 
@@ -236,7 +236,7 @@ def test_killed_at_random_points_and_resumed(tmp_path):
 
 
 def test_damaged_checkpoint_is_named(tmp_path):
-    class Stop(Silent):
+    class Stop(SilentProgress):
         def epoch_done(self, config, metrics):
             raise KeyboardInterrupt
 

@@ -84,11 +84,11 @@ def main() -> None:
     import sys
 
     from gradcent_lab.experiment.run_config import OFF, ON
-    from gradcent_lab.experiment.study import run_pairs
     from gradcent_lab.run.accelerator import Options
-    from gradcent_lab.run.run_one import Silent
+    from gradcent_lab.run.progress import SilentProgress
+    from gradcent_lab.run.scheduler import run_pairs
 
-    class Stop(Silent):
+    class Stop(SilentProgress):
         def epoch_done(self, config, metrics):
             if "stop" in sys.argv and metrics["epoch"] == 2 and config.arm.on:
                 os._exit(9)

@@ -17,6 +17,7 @@ from gradcent_lab.analysis import paper_claims as claims
 from gradcent_lab.analysis.statistics import Comparison, Verdict, compare, verdict
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import digest
+from gradcent_lab.store.pairs import check_pairs
 from gradcent_lab.store.records import RunRecord
 
 Epoch = Literal["best", "last"]
@@ -132,7 +133,7 @@ def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch) -> list[Finding]:
     for arm, own in arms.items():
         seeds = sorted(base.keys() & own.keys())
         for seed in seeds:
-            _check_pair(base[seed], own[seed])
+            check_pairs((base[seed], own[seed]))
         first = next(iter(own.values()))
         table = claims.table_of(first.study)
         claim = claims.find(table, first.cell) if table else None
@@ -159,14 +160,6 @@ def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch) -> list[Finding]:
             )
         )
     return found
-
-
-def _check_pair(without: RunRecord, with_: RunRecord) -> None:
-    if without.initial_weights != with_.initial_weights:
-        raise UserError(
-            f"{with_.path.name} ({with_.study} {with_.cell} {with_.arm} seed {with_.seed}) and "
-            f"{without.path.name} began with different weights, so they are no pair: delete both, run again"
-        )
 
 
 def _labels(cells: Mapping[tuple[str, str, str, str], Sequence[RunRecord]]) -> dict[tuple[str, ...], str]:

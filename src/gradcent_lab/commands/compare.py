@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the comparison."""
-    from gradcent_lab.experiment.import_spec import broken, need
+    from gradcent_lab.experiment.import_spec import need
 
     for package in ("accelerate", "matplotlib", "rich", "scipy"):
         need(package, "'gradcent[lab]'")
@@ -49,19 +49,20 @@ def run(args: argparse.Namespace) -> int:
     from gradcent_lab.analysis.findings import findings
     from gradcent_lab.experiment import user as compare
     from gradcent_lab.experiment.run_config import OFF, Arm
-    from gradcent_lab.experiment.study import run_pairs
-    from gradcent_lab.report.html import Section
-    from gradcent_lab.report.wording import warning
-    from gradcent_lab.report.write import (
+    from gradcent_lab.report.console import (
         print_curves,
         print_facts,
         print_findings,
         print_lines,
         print_written,
-        write_outputs,
     )
+    from gradcent_lab.report.html import Section
+    from gradcent_lab.report.wording import warning
+    from gradcent_lab.report.write import write_outputs
     from gradcent_lab.run.dry_run import rehearse
+    from gradcent_lab.run.failure import training_failed
     from gradcent_lab.run.progress import Display
+    from gradcent_lab.run.scheduler import run_pairs
 
     for name, value in (("seeds", args.seeds), ("epochs", args.epochs), ("workers", args.workers)):
         if value is not None and value < 1:
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         except (UserError, OSError):
             raise
         except Exception as error:
-            raise broken(args.function, error, args.out) from error
+            raise training_failed(args.function, error, args.out) from error
     if display.reused:
         console.print(
             f"  {display.reused} of {2 * args.seeds} runs were there already (--fresh redoes them)\n"

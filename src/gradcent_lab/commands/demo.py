@@ -39,17 +39,17 @@ def run(args: argparse.Namespace) -> int:
     from gradcent_lab.analysis.findings import findings
     from gradcent_lab.experiment import digits as demo
     from gradcent_lab.experiment.run_config import OFF, ON
-    from gradcent_lab.experiment.study import run_pairs
-    from gradcent_lab.report.html import Section
-    from gradcent_lab.report.write import (
+    from gradcent_lab.report.console import (
         print_curves,
         print_facts,
         print_findings,
         print_lines,
         print_written,
-        write_outputs,
     )
+    from gradcent_lab.report.html import Section
+    from gradcent_lab.report.write import write_outputs
     from gradcent_lab.run.progress import Display
+    from gradcent_lab.run.scheduler import run_pairs
 
     seeds = demo.SEEDS if args.seeds is None else args.seeds
     epochs = demo.EPOCHS if args.epochs is None else args.epochs

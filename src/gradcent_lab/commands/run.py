@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> int:
 
     from gradcent_lab import recipes
     from gradcent_lab.data import data_root
-    from gradcent_lab.experiment.study import run_tasks, shard, tasks_of
+    from gradcent_lab.experiment.study import tasks_of
     from gradcent_lab.run.accelerator import Options
-    from gradcent_lab.run.progress import Display
-    from gradcent_lab.run.run_one import Silent
+    from gradcent_lab.run.progress import Display, SilentProgress
+    from gradcent_lab.run.scheduler import run_tasks, shard
 
     first = os.environ.get("RANK", "0") == "0"
     console = Console(quiet=not first, soft_wrap=True)
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
     )
     display: Any = Display(console, study.arms, len(tasks), study.metric, names)
     with display:
-        progress = display if first else Silent()
+        progress = display if first else SilentProgress()
         if args.ray:
             from gradcent_lab.run.ray_backend import run_on_ray
 

@@ -15,11 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from gradcent_lab.data.random_streams import generator, mix, seeded
-from gradcent_lab.errors import UserError
-
-
-class DataError(UserError):
-    """A sample that cannot be read; the message names the file."""
+from gradcent_lab.errors import DataError, UserError
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from gradcent_lab.data.batches import DataError
 from gradcent_lab.data.datasets import SETS, place
 from gradcent_lab.data.folder_formats import Samples, samples
 from gradcent_lab.data.tensors import TensorImages, balanced
-from gradcent_lab.errors import UserError
+from gradcent_lab.errors import DataError, UserError
 
 NORMALIZE = {
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),

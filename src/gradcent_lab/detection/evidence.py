@@ -23,8 +23,9 @@ from gradcent_lab.data.batches import Feed
 from gradcent_lab.detection import axis, exhibits
 from gradcent_lab.detection.training import build
 from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.weights import weights_hash
 from gradcent_lab.report.tables import Table, findings_table
-from gradcent_lab.run.accelerator import deterministic, weights_hash
+from gradcent_lab.run.accelerator import deterministic
 from gradcent_lab.store import records as store
 from gradcent_lab.store.atomic_files import make_folder, read_json, write_atomically, write_json
 from gradcent_lab.store.records import RunRecord

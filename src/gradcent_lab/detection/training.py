@@ -22,7 +22,7 @@ from gradcent_lab.detection.examples import keep_examples
 from gradcent_lab.detection.metrics import Evaluator
 from gradcent_lab.experiment import optimizers
 from gradcent_lab.experiment.spec import Experiment
-from gradcent_lab.run.accelerator import weights_hash
+from gradcent_lab.experiment.weights import weights_hash
 from gradcent_lab.store.atomic_files import write_json
 
 IMAGES_PER_STEP = 16  # what the learning rate is given for

@@ -12,8 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..errors import UserError
-from ..store.atomic_files import make_folder
+from gradcent_lab.errors import UserError
 
 
 def need(module: str, package: str) -> Any:
@@ -122,17 +121,7 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}{at}"
 
 
-def broken(spec: str, error: Exception, out: Path) -> UserError:
-    """Return one line for what failed in the middle of a run, and leave the whole traceback in a file."""
-    path = make_folder(out) / "traceback.txt"
-    path.write_text("".join(traceback.format_exception(error)))
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    # what failed in a worker process comes with its traceback as text, the error in the last line
-    said = lines[-1] if "Traceback (most recent call last):" in str(error) else one_line(error)
-    return UserError(f"{spec} failed in training: {said}; finished runs are kept, the traceback is in {path}")
-
-
 def _installed(path: Path) -> bool:
-    lab = Path(__file__).parent
+    lab = Path(__file__).parents[1]
     ours = path.is_relative_to(lab) or path.is_relative_to(lab.parent / "gradcent")
     return ours or bool({"site-packages", "dist-packages"} & set(path.parts))

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
     from torch.utils.data import Dataset
 
-    from gradcent_lab.data.batches import Batch
     from gradcent_lab.experiment.run_config import Arm
 
 
@@ -86,7 +85,7 @@ class Experiment:
     observe: Callable[[nn.Module], Mapping[str, float]] | None = None
     clip: float | None = None
     forward: Callable[[nn.Module, Any, Any], Any] | None = None
-    evaluate: Callable[[nn.Module, Iterable[Batch], Any], Mapping[str, float]] | None = None
+    evaluate: Callable[[nn.Module, Iterable[Any], Any], Mapping[str, float]] | None = None
     metrics: tuple[str, ...] = ()
     closing: Callable[[nn.Module, Path | None], None] | None = None
     settings: Mapping[str, Any] | None = None

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from gradcent_lab.analysis import paper_claims as claims
 from gradcent_lab.analysis.findings import Finding, findings
+from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.experiment.study import SAME
 from gradcent_lab.report import figures
 from gradcent_lab.report.figures.curves import key_words
@@ -28,7 +29,6 @@ from gradcent_lab.report.tables import (
     decimals,
     findings_csv,
     findings_table,
-    metric_words,
     other_epoch,
     signed,
 )
@@ -208,7 +208,7 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
         panels = []
         for quantity, name in (
             ("train_loss", "training loss"),
-            ("eval_metric", f"test {metric_words(runs[0].metric_name)[0]}"),
+            ("eval_metric", f"test {split_metric_name(runs[0].metric_name)[0]}"),
         ):
             text = f"{cell}: {name} over epochs, with and without GC"
             figure = figures.learning_curves(runs, (quantity,))

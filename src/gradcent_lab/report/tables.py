@@ -155,16 +155,6 @@ def decimals(finding: Finding) -> int:
     return min(5, max(1, 1 - math.floor(math.log10(min(spread)))))
 
 
-def metric_words(metric: str) -> tuple[str, str]:
-    """Return the metric's name and the word after a difference in it.
-
-    >>> metric_words("accuracy, %"), metric_words("loss")
-    (('accuracy', ' points'), ('loss', ''))
-    """
-    name, percent, _ = metric.partition(", %")
-    return name, " points" if percent else ""
-
-
 def common_metric(found: Sequence[Finding]) -> str:
     """Return what a table's numbers are: their metric, or the word for several (AP, AP.5 …)."""
     metrics = {finding.metric for finding in found if finding.comparison} or {found[0].metric}

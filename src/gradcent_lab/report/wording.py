@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.statistics import FEWEST_FOR_BOOTSTRAP, Verdict
-from gradcent_lab.report.tables import decimals, interval_words, metric_words, p_words, signed
+from gradcent_lab.experiment.metric_name import split_metric_name
+from gradcent_lab.report.tables import decimals, interval_words, p_words, signed
 
 NBSP = "\N{NO-BREAK SPACE}"
 MEANING: dict[Verdict, str] = {
@@ -21,7 +22,7 @@ def conclude(finding: Finding) -> str:
     result = finding.comparison
     if result is None:
         return "Not run here."
-    name, unit = metric_words(finding.metric)
+    name, unit = split_metric_name(finding.metric)
     seen = f"{name} {signed(result.difference, decimals(finding))}{unit}"
     if result.n == 1:
         return f"One pair, {seen}: that says nothing about an effect. Run five seeds or more."

@@ -1,11 +1,10 @@
-"""What a run stands on: accelerate's set-up, deterministic kernels, and the hash of the initial weights."""
+"""Set up accelerate for a run, and deterministic kernels."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import gc
-import hashlib
 import os
 import sys
 import warnings
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import RunConfig
@@ -29,18 +27,6 @@ class Options:
     checkpoint_seconds: float = 30.0  # at most this much work is lost by a kill; 0 writes after every step
     trackers: tuple[str, ...] = ()  # accelerate's: tensorboard, wandb, mlflow
     cpu: bool = False  # leave the GPU alone
-
-
-def weights_hash(model: nn.Module) -> str:
-    """Return the sha256 of all parameters and buffers, names and shapes included."""
-    total = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        if not isinstance(tensor, torch.Tensor):
-            continue
-        total.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        total.update(flat.view(torch.uint8).numpy().tobytes())
-    return total.hexdigest()
 
 
 def memory() -> int:

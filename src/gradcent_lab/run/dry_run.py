@@ -17,7 +17,7 @@ from gradcent_lab.data.batches import Batch, Feed
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.import_spec import described, one_line
 from gradcent_lab.experiment.spec import Experiment
-from gradcent_lab.run.accelerator import weights_hash
+from gradcent_lab.experiment.weights import weights_hash
 
 
 def rehearse(experiment: Experiment, spec: str) -> None:

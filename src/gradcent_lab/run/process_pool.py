@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.study import Task
 from gradcent_lab.run.accelerator import Options
-from gradcent_lab.run.run_one import Task, run_task
+from gradcent_lab.run.run_one import run_task
 from gradcent_lab.store.records import RunRecord
 
 ATTEMPTS = 3

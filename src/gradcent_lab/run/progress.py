@@ -1,16 +1,17 @@
-"""The live display of a study: one bar for all runs, a line for each run at work, a line per finished pair.
+"""What is reported while a study runs, and the live display of it.
 
-Where the output is not a terminal (a log, a pipe) a line is printed for every finished run instead.
+The display has one bar for all runs, a bar for each active run and the mean difference of the finished pairs.
+If the output is not a terminal (a log, a pipe), it prints one line per finished run instead.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.experiment.run_config import Arm, RunConfig
-from gradcent_lab.report.tables import metric_words
 from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
@@ -18,6 +19,38 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 INDENT = (0, 0, 0, 2)
+
+
+class Progress(Protocol):
+    """Receives the events of a study; `Display` implements it."""
+
+    def run_started(self, config: RunConfig) -> None:
+        """A run starts, or continues from its checkpoint."""
+
+    def epoch_done(self, config: RunConfig, metrics: Mapping[str, Any]) -> None:
+        """An epoch ended; `metrics` is its line of metrics.jsonl."""
+
+    def run_finished(self, record: RunRecord) -> None:
+        """A run ended."""
+
+    def run_skipped(self, record: RunRecord) -> None:
+        """The store already held the finished run."""
+
+
+class SilentProgress:
+    """Ignores every event."""
+
+    def run_started(self, config: RunConfig) -> None:
+        """Do nothing."""
+
+    def epoch_done(self, config: RunConfig, metrics: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+    def run_finished(self, record: RunRecord) -> None:
+        """Do nothing."""
+
+    def run_skipped(self, record: RunRecord) -> None:
+        """Do nothing."""
 
 
 def arm_name(arm: Arm | str | None, several: bool = False) -> str:
@@ -40,7 +73,7 @@ class Display:
     ) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.console, self.runs, self.metric = console, runs, metric_words(metric)[0]
+        self.console, self.runs, self.metric = console, runs, split_metric_name(metric)[0]
         several = sum(arm.on for arm in arms) > 1
         self.names = {arm.name: arm_name(arm, several) for arm in arms}
         self.baseline = next((arm.name for arm in arms if not arm.on), None)
@@ -126,7 +159,7 @@ class Display:
         if self.live is None:
             name = f"seed {record.seed:<3} {self.names.get(record.arm, record.arm):<{self.width}}"
             name = self._cell(record.cell) + name
-            value = f"{metric_words(record.metric_name)[0]} {number(record.last)}"
+            value = f"{split_metric_name(record.metric_name)[0]} {number(record.last)}"
             self.console.print(f"  {self.done:>3}/{self.runs}  {name}  {value}{words}", highlight=False)
         self._refresh()
 

@@ -7,13 +7,18 @@ takes its stale lock over and goes on from its checkpoint.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.study import Task
 from gradcent_lab.run.accelerator import Options
-from gradcent_lab.run.run_one import Silent, Task, run_task
+from gradcent_lab.run.progress import Progress, SilentProgress
+from gradcent_lab.run.run_one import run_task
+from gradcent_lab.store import records as store
+from gradcent_lab.store.pairs import check_pairs
 from gradcent_lab.store.records import RunRecord
 
 RETRIES = 3
@@ -24,7 +29,7 @@ def run_on_ray(
     root: Path | str,
     *,
     options: Options | None = None,
-    progress: Any = None,
+    progress: Progress | None = None,
     gpus: float | None = None,
     cpus: float = 1.0,
 ) -> list[RunRecord]:
@@ -37,8 +42,6 @@ def run_on_ray(
     except ImportError as error:
         raise UserError("a Ray cluster needs Ray: pip install ray") from error
 
-    from gradcent_lab.experiment.study import check_pairs
-
     started = not ray.is_initialized()
     if started:
         address = "auto" if os.environ.get("RAY_ADDRESS") else None
@@ -46,7 +49,7 @@ def run_on_ray(
     try:
         if gpus is None:
             gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0
-        place, options, display = Path(root).resolve(), options or Options(), progress or Silent()
+        place, options, display = Path(root).resolve(), options or Options(), progress or SilentProgress()
         remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=RETRIES)(_work)
         waiting = {remote.remote(task, place, options): task for task in tasks}
         records: dict[str, RunRecord] = {}
@@ -78,14 +81,10 @@ def run_on_ray(
 
 def _work(task: Task, root: Path, options: Options, delay: float = 0.0) -> tuple[str, Any]:
     """Run one task on a node; answers instead of raising, so that Ray retries only lost nodes."""
-    import time
-
-    from gradcent_lab.store import records as store
-
     time.sleep(delay)
     skipped = store.is_finished(store.folder(root, task.config))
     try:
-        record = run_task(task, root, options, Silent())
+        record = run_task(task, root, options, SilentProgress())
     except UserError as error:
         return "failed", str(error)
     if record is None:

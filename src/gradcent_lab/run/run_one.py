@@ -4,46 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import RunConfig
-from gradcent_lab.experiment.spec import Experiment, Measurement
+from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.experiment.study import Task
 from gradcent_lab.run.accelerator import Options, on_cpu
+from gradcent_lab.run.progress import Progress, SilentProgress
 from gradcent_lab.store import records as store
 from gradcent_lab.store import run_lock as locks
 from gradcent_lab.store.atomic_files import make_folder, write_json
 from gradcent_lab.store.records import RunRecord
 
 
-@dataclass(frozen=True)
-class Task:
-    """A configuration and the function that builds what it runs (importable, where processes share work)."""
-
-    config: RunConfig
-    make: Callable[[], Experiment | Measurement]
-
-
-class Silent:
-    """A progress display that shows nothing."""
-
-    def run_started(self, config: RunConfig) -> None:
-        """Show nothing."""
-
-    def epoch_done(self, config: RunConfig, metrics: Mapping[str, Any]) -> None:
-        """Show nothing."""
-
-    def run_finished(self, record: RunRecord) -> None:
-        """Show nothing."""
-
-    def run_skipped(self, record: RunRecord) -> None:
-        """Show nothing."""
-
-
-def run_task(task: Task, root: Path, options: Options, progress: Any) -> RunRecord | None:
+def run_task(task: Task, root: Path, options: Options, progress: Progress) -> RunRecord | None:
     """Run `task` unless it is finished; return its record, or None while another process is at it."""
     path = store.folder(root, task.config)
     first, spread = _processes(options)
@@ -58,7 +35,7 @@ def run_task(task: Task, root: Path, options: Options, progress: Any) -> RunReco
                 progress.run_skipped(record)
             return record
         try:
-            _run(task, path, options, progress if first else Silent(), lock)
+            _run(task, path, options, progress if first else SilentProgress(), lock)
         except locks.LostLock:
             return None
         except UserError as error:
@@ -70,7 +47,7 @@ def run_task(task: Task, root: Path, options: Options, progress: Any) -> RunReco
         return store.load_run(path)
 
 
-def _run(task: Task, path: Path, options: Options, progress: Any, lock: Any) -> None:
+def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any) -> None:
     config = task.config
     check = lock.check if lock is not None else (lambda: None)
     progress.run_started(config)

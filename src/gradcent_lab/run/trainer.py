@@ -21,8 +21,9 @@ from gradcent_lab.data.batches import Batch, Feed
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import RunConfig
 from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.experiment.weights import weights_hash
 from gradcent_lab.run import checkpoint
-from gradcent_lab.run.accelerator import Options, deterministic, make_accelerator, memory, weights_hash
+from gradcent_lab.run.accelerator import Options, deterministic, make_accelerator, memory
 from gradcent_lab.run.epoch_metrics import Meters
 from gradcent_lab.store.atomic_files import write_lines
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gradcent_lab.analysis.findings import Finding, is_baseline
+from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report.figures.style import INK, MUTED, WITH, arm_colour, caption, new_figure, styled
-from gradcent_lab.report.tables import common_metric, decimals, interval_words, metric_words, signed
+from gradcent_lab.report.tables import common_metric, decimals, interval_words, signed
 from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
@@ -116,7 +117,7 @@ def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = T
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0, labelcolor=INK)
     better = "right" if shown[0].higher_is_better else "left"
-    name, unit = metric_words(common_metric(shown))
+    name, unit = split_metric_name(common_metric(shown))
     axis.set_xlabel(f"{name}, with GC minus without{',' + unit if unit else ''} (better to the {better})")
     if alone:
         caption(figure, f"{words}. {key_words(shown)}" if words else key_words(shown))

@@ -1,0 +1,101 @@
+"""What a comparison prints in the terminal: the pairs, the verdict, the curves and the files written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from gradcent_lab.analysis.findings import Finding
+from gradcent_lab.experiment.metric_name import split_metric_name
+from gradcent_lab.report.braille_plot import plot
+from gradcent_lab.report.figures.curves import arms_of, mean_curve
+from gradcent_lab.report.tables import decimals, mean_std, signed
+from gradcent_lab.report.wording import conclude
+from gradcent_lab.report.write import Written
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+COLOURS = {"same direction": "blue", "reproduced": "green", "opposite": "yellow"}
+
+
+def print_findings(console: Console, found: Sequence[Finding]) -> None:
+    """Print every pair, the means, the difference with its interval, and the verdict in words."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    for finding in found:
+        result = finding.comparison
+        if result is None:
+            continue
+        places = decimals(finding)
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
+        several = len({f.arm for f in found}) > 1
+        names = ("seed", "without GC", f"with GC ({finding.arm})" if several else "with GC", "difference")
+        for name in names:
+            table.add_column(name, justify="right")
+        for a, b in zip(finding.without, finding.with_, strict=True):
+            x, y = getattr(a, finding.epoch), getattr(b, finding.epoch)
+            values = (f"{x:.{places}f}", f"{y:.{places}f}", signed(y - x, places))
+            table.add_row(str(a.seed), *values, style="dim")
+        if result.n > 1:
+            means = (mean_std(result.without, places), mean_std(result.with_, places))
+            table.add_row("mean", *means, signed(result.difference, places), style="bold")
+        console.print(Padding(table, (0, 0, 0, 2), expand=False))
+        colour = COLOURS.get(finding.verdict, "default")
+        console.print(f"\n  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
+        console.print(Padding(Text(conclude(finding)), (0, 0, 1, 2), expand=False))
+
+
+def print_curves(console: Console, found: Sequence[Finding]) -> None:
+    """Draw the mean test curve of every arm."""
+    from rich.padding import Padding
+
+    judged = [f for f in found if f.comparison and len(f.without[0].curves) > 1]
+    if not judged:
+        return
+    runs = [*judged[0].without, *(run for f in judged for run in f.with_)]
+    lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
+    width = max(20, min(64, console.width - 16))
+    coloured = console.color_system is not None and not console.no_color
+    console.print(
+        f"  test {split_metric_name(judged[0].metric)[0]}, {_over(len(judged[0].without))}",
+        highlight=False,
+    )
+    console.print(Padding(plot(lines, width=width, focus=0.34, colours=coloured), (0, 0, 0, 2), expand=False))
+
+
+def print_facts(console: Console, facts: Mapping[str, str]) -> None:
+    """Print a list of names and what is to be said of each."""
+    from rich.padding import Padding
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for name, text in facts.items():
+        grid.add_row(name, text)
+    console.print(Padding(grid, (0, 0, 1, 2), expand=False))
+
+
+def print_lines(console: Console, title: str, text: str) -> None:
+    """Print lines that are to be copied, as they are."""
+    console.print(f"\n  {title}\n", highlight=False)
+    for line in text.splitlines():
+        console.print(f"      {line}".rstrip(), highlight=False, markup=False, soft_wrap=True)
+
+
+def print_written(console: Console, written: Written) -> None:
+    """Name the files, the report first."""
+    folder = written.report.parent
+    pngs = ", ".join(path.name for path in written.figures if path.suffix == ".png")
+    tables = ", ".join(path.name for path in written.tables)
+    console.print(f"\n  report   {written.report}", highlight=False, soft_wrap=True)
+    console.print(f"  figures  {pngs} (and .svg)", highlight=False)
+    console.print(f"  tables   {tables}", highlight=False)
+    console.print(f"  all in   {folder}/", highlight=False, soft_wrap=True)
+
+
+def _over(seeds: int) -> str:
+    return "one seed" if seeds == 1 else f"mean over {seeds} seeds"
