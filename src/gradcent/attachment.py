@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .decay import decay_kind
+from .kernels.layout_cache import LayoutCache
 from .layout import Layout
 from .plan import Layers, Overrides, Plan, ReasonCode
 
@@ -64,7 +65,7 @@ class Attachment:
         self.options = options
         self.identity = f"gradcent-{next(_identities)}"  # a compiled step belongs to one attachment
         self.skipped_steps = 0
-        self.remembered: dict[Any, Any] = {}  # from step to step, by whoever steps
+        self.cache = LayoutCache()
         self.plan = Plan([])
         self._whole_plan = plan
         self._model = weakref.ref(model) if isinstance(model, nn.Module) and not ready else None
@@ -196,7 +197,13 @@ class Attachment:
         options = replace(self.options, overrides=None)
         known = [(each, self._whole_plan.entry(each)) for each, _ in self.plan.named()]
         whole = Plan((each, entry) for each, entry in known if entry is not None)
-        return {**self.__dict__, "_model": None, "_whole_plan": whole, "options": options, "remembered": {}}
+        return {
+            **self.__dict__,
+            "_model": None,
+            "_whole_plan": whole,
+            "options": options,
+            "cache": LayoutCache(),
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

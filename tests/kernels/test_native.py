@@ -3,6 +3,7 @@
 import itertools
 
 import kernel_equations as truth
+import native_steps
 import pytest
 import torch
 from kernel_equations import CASES, DTYPES, LONG, assert_close, project, tensors, wide
@@ -57,7 +58,7 @@ def test_sgd(dtype, setting, at):
     buffers = [None] * len(params)
     for step in range(2):
         grads = tensors(dtype, seed=10 + step)
-        native.sgd(params, grads, buffers, LAYOUTS, lr=0.1, at=at, **setting)
+        native_steps.sgd(params, grads, buffers, LAYOUTS, lr=0.1, at=at, **setting)
         for i, (g, layout) in enumerate(zip(grads, LAYOUTS, strict=True)):
             truths[i] = truth.sgd(*truths[i][:1], wide(g), truths[i][1], layout, lr=0.1, at=at, **setting)
             assert_close(params[i], truths[i][0], dtype, "weight")
@@ -80,7 +81,7 @@ def test_adam(dtype, decoupled, maximize, at):
     for step in range(2):
         grads = tensors(dtype, seed=10 + step)
         old = [(wide(w), wide(a), wide(b)) for w, a, b in zip(params, m, v, strict=True)]
-        native.adam(params, grads, m, v, steps, LAYOUTS, at=at, **setting)
+        native_steps.adam(params, grads, m, v, steps, LAYOUTS, at=at, **setting)
         for i, (g, layout) in enumerate(zip(grads, LAYOUTS, strict=True)):
             w, a, b = old[i]
             expected = truth.adam(w, wide(g), a, b, step + 1, layout, at=at, **setting)
@@ -100,7 +101,7 @@ def test_adagrad(dtype, decoupled, maximize, at):
     for step in range(2):
         grads = tensors(dtype, seed=10 + step)
         old = [(wide(w), wide(s)) for w, s in zip(params, sums, strict=True)]
-        native.adagrad(params, grads, sums, steps, LAYOUTS, at=at, **setting)
+        native_steps.adagrad(params, grads, sums, steps, LAYOUTS, at=at, **setting)
         for i, (g, layout) in enumerate(zip(grads, LAYOUTS, strict=True)):
             expected = truth.adagrad(old[i][0], wide(g), old[i][1], step + 1, layout, at=at, **setting)
             assert_close(params[i], expected[0], dtype, "w")
@@ -111,7 +112,7 @@ def test_decay_left_out_of_the_projection():
     setting = dict(lr=0.1, momentum=0.9, dampening=0.0, nesterov=False, weight_decay=0.1, decoupled=False)
     params, grads = tensors(torch.float32), tensors(torch.float32, seed=1)
     old = [wide(p) for p in params]
-    native.sgd(params, grads, [None] * len(params), LAYOUTS, maximize=False, projected=False, **setting)
+    native_steps.sgd(params, grads, [None] * len(params), LAYOUTS, maximize=False, projected=False, **setting)
     for p, w, g, layout in zip(params, old, grads, LAYOUTS, strict=True):
         x = project(wide(g), layout) + 0.1 * w
         assert_close(p, w - 0.1 * x, torch.float32)
@@ -125,7 +126,7 @@ def test_long_vectors(dtype, at, threads):
     sums, steps = [torch.full_like(p, 0.1) for p in params], [torch.zeros(()) for _ in params]
     old = [wide(p) for p in params]
     setting = dict(lr=0.1, lr_decay=0.0, eps=1e-2, weight_decay=0.1, decoupled=False, maximize=False, at=at)
-    native.adagrad(params, grads, sums, steps, layouts, **setting)
+    native_steps.adagrad(params, grads, sums, steps, layouts, **setting)
     for i, layout in enumerate(layouts):
         start = torch.full_like(old[i], 0.1)
         expected = truth.adagrad(old[i], wide(grads[i]), start, 1, layout, **setting)
@@ -141,11 +142,13 @@ def _run(kind, at, dtype=torch.float32):
     steps = [torch.tensor(4.0) for _ in params]
     common = dict(lr=0.1, weight_decay=0.1, decoupled=False, maximize=False, at=at)
     if kind == "sgd":
-        native.sgd(params, grads, first, layouts, momentum=0.9, dampening=0.0, nesterov=True, **common)
+        native_steps.sgd(params, grads, first, layouts, momentum=0.9, dampening=0.0, nesterov=True, **common)
     elif kind == "adam":
-        native.adam(params, grads, first, second, steps, layouts, beta1=0.9, beta2=0.99, eps=1e-8, **common)
+        native_steps.adam(
+            params, grads, first, second, steps, layouts, beta1=0.9, beta2=0.99, eps=1e-8, **common
+        )
     else:
-        native.adagrad(params, grads, first, steps, layouts, lr_decay=0.0, eps=1e-8, **common)
+        native_steps.adagrad(params, grads, first, steps, layouts, lr_decay=0.0, eps=1e-8, **common)
     return params + first + second
 
 
@@ -184,7 +187,7 @@ def test_constant_vectors_come_out_exactly_zero(dtype, size, columns):
     # and g + λw, when both are constant along the vector: Adam would make full steps of a residue
     params, grads = [tensor.clone()], [tensor * 3]
     m, v, steps = [torch.zeros_like(tensor)], [torch.zeros_like(tensor)], [torch.zeros(())]
-    native.adam(
+    native_steps.adam(
         params, grads, m, v, steps, [layout], lr=1.0, beta1=0.9, beta2=0.99, eps=1e-8, weight_decay=0.1,
         decoupled=False, maximize=False,
     )  # fmt: skip
@@ -252,7 +255,7 @@ def test_sums_that_overflow_where_means_do_not(dtype, layout):
     assert bool(native.centralized([mixed / 4], [layout])[0].isfinite().all())
     # and in a step, of which the kernel has several forms
     param, grad = torch.zeros(shape, dtype=dtype), half / 4
-    native.sgd(
+    native_steps.sgd(
         [param], [grad], [], [layout], lr=1.0, momentum=0.0, dampening=0.0, nesterov=False, weight_decay=0.0,
         decoupled=False, maximize=False,
     )  # fmt: skip
@@ -303,13 +306,13 @@ def test_strides(of_param, of_grad, layout):
         lr=0.1, momentum=0.9, dampening=0.0, nesterov=False, weight_decay=0.1, decoupled=False, maximize=False
     )
     pointer, kept = param.data_ptr(), grad.clone()
-    native.sgd([param], [grad], buffers, [layout], **setting)
+    native_steps.sgd([param], [grad], buffers, [layout], **setting)
     expected = truth.sgd(old, wide(grad), None, layout, at="gradient", **setting)
     assert_close(param, expected[0], torch.float32)
     assert_close(buffers[0], expected[1], torch.float32)
     assert param.data_ptr() == pointer
     assert torch.equal(grad, kept)  # a step leaves the gradient alone
-    native.sgd([param], [grad], buffers, [layout], **setting)
+    native_steps.sgd([param], [grad], buffers, [layout], **setting)
     expected = truth.sgd(expected[0], wide(grad), expected[1], layout, at="gradient", **setting)
     assert_close(param, expected[0], torch.float32)
 
@@ -319,7 +322,7 @@ def test_expanded_gradient_and_state_in_another_order():
     m, v, steps = [torch.zeros(6, 4).t()], [torch.zeros(4, 6)], [torch.zeros((), dtype=torch.float64)]
     old, layout = wide(param), Layout.rows((4, 6))
     setting = dict(lr=0.1, beta1=0.9, beta2=0.99, eps=1e-2, weight_decay=0.1, decoupled=True, maximize=False)
-    native.adam([param], [grad], m, v, steps, [layout], **setting)
+    native_steps.adam([param], [grad], m, v, steps, [layout], **setting)
     zero = torch.zeros(4, 6, dtype=torch.float64)
     expected = truth.adam(old, wide(grad), zero, zero, 1, layout, at="gradient", **setting)
     for got, wanted in zip((param, m[0], v[0]), expected, strict=True):
@@ -338,7 +341,7 @@ def test_grad_scale_and_found_inf_as_torchs_fused_step():
     steps = [torch.tensor(0.0), torch.tensor(0.0)]
     mine = [g.clone() for g in grads]
     for g, own, inf in zip(grads, mine, (fine, bad), strict=True):
-        native.adam(
+        native_steps.adam(
             [ours], [own], [state[0]], [state[1]], steps[:1], [None], beta1=0.9, beta2=0.99, eps=1e-8,
             decoupled=False, grad_scale=scale, found_inf=inf, **common,
         )  # fmt: skip
@@ -353,7 +356,7 @@ def test_grad_scale_and_found_inf_as_torchs_fused_step():
 
 def test_momentum_not_made_when_found_inf():
     buffers = [None]
-    native.sgd(
+    native_steps.sgd(
         [torch.ones(3, 4)], [torch.ones(3, 4)], buffers, [None], lr=0.1, momentum=0.9, dampening=0.0, nesterov=False,
         weight_decay=0.0, decoupled=False, maximize=False, found_inf=torch.tensor(1.0),
     )  # fmt: skip
@@ -371,7 +374,7 @@ def test_without_layouts_it_is_torchs_fused_step(dtype):
             grads = tensors(dtype, seed=k)
             common = dict(lr=0.01, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.1, maximize=False)
             if step:
-                native.adam(model, grads, m, v, steps, none, decoupled=True, **common)
+                native_steps.adam(model, grads, m, v, steps, none, decoupled=True, **common)
             else:
                 adam(
                     model,
@@ -392,7 +395,7 @@ def test_without_layouts_it_is_torchs_fused_step(dtype):
 def test_writes_are_known_to_autograd():
     weight = torch.nn.Parameter(torch.randn(3, 4))
     loss = (weight * weight).sum()
-    native.sgd(
+    native_steps.sgd(
         [weight], [torch.ones(3, 4)], [None], [Layout.rows((3, 4))], lr=0.1, momentum=0.9, dampening=0.0,
         nesterov=False, weight_decay=0.0, decoupled=False, maximize=False,
     )  # fmt: skip

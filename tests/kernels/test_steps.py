@@ -10,7 +10,7 @@ from torch import nn
 import gradcent
 from gradcent import Layout, kernels
 from gradcent.kernels import foreach, native
-from gradcent.kernels import fused_steps as steps
+from gradcent.optim import _native_step as steps
 
 OPTIMIZERS = {
     "SGD": dict(lr=0.05, momentum=0.9, weight_decay=0.1, nesterov=True),
@@ -84,7 +84,7 @@ def test_training_changes_path_at_any_step(name):
 @needs_native
 def test_the_fused_step_is_used_and_makes_no_temporaries(monkeypatch):
     calls = []
-    monkeypatch.setattr(steps.native, "group", lambda *args, **kwargs: calls.append("native") or True)
+    monkeypatch.setattr(steps.native, "step_group", lambda *args, **kwargs: calls.append("native") or True)
     model = network()
     for flags, expected in (
         ({}, ["native"]),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from torch import Tensor
 from gradcent.layout import Layout
 
 from . import _torch_functions
+from .fused_steps import FusedRule, StepArgs
 
 try:
     from gradcent.kernels import _native
@@ -25,7 +26,6 @@ except ImportError as error:  # built without a compiler, or not built at all
     _native = None  # type: ignore[assignment]
     _why_not = f"the C extension is not there ({error}); reinstall gradcent where a C compiler is to be found"
 
-At = Literal["gradient", "update"]
 Layouts = Sequence[Layout | None]
 
 _DTYPES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
@@ -94,130 +94,60 @@ def centralized(
     return out
 
 
-def sgd(
+def step_lists(
+    rule: FusedRule,
     params: list[Tensor],
     grads: list[Tensor],
-    momentum_buffers: list[Tensor | None],
+    states: Sequence[list[Any]],
     layouts: Layouts,
-    *,
-    lr: float | Tensor,
-    momentum: float,
-    dampening: float,
-    nesterov: bool,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool,
-    projected: bool = True,
-    at: At = "gradient",
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
+    args: StepArgs,
 ) -> None:
-    """One step of SGD, or SGDW if `decoupled`; missing momentum buffers are made and put into the list.
+    """One step of a list of parameters; `states` are the lists of `rule.state_keys`.
 
-    `projected` says whether coupled decay is centralized too: P(g + λw), or Pg + λw.
+    Step counters are incremented. Missing momentum buffers (None) are created and put into their list.
     """
-    if found_inf is not None and float(found_inf):
-        # torch's step stores whatever is in the list; an empty buffer would be taken for momentum.
-        return
-    if momentum == 0:
-        momentum_buffers = []
-    _step(
-        _kernels().sgd,
-        (params, grads, momentum_buffers or None),
-        layouts,
-        (float(lr), float(momentum), dampening, nesterov, weight_decay, decoupled, projected, maximize),
-        at,
-        grad_scale,
-    )
+    if args.found_inf is not None and float(args.found_inf):
+        return  # Without this check torch would store the new, empty momentum buffers.
+    keys = rule.keys(args)
+    lists: tuple[Any, ...] = (params, grads, *states) if keys else (params, grads, None)
+    _step(getattr(_kernels(), rule.kernel), lists, layouts, _numbers(rule, args), args.grad_scale)
 
 
-def adam(
-    params: list[Tensor],
-    grads: list[Tensor],
-    exp_avgs: list[Tensor],
-    exp_avg_sqs: list[Tensor],
-    steps: list[Tensor],
-    layouts: Layouts,
-    *,
-    lr: float | Tensor,
-    beta1: float | Tensor,
-    beta2: float | Tensor,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool,
-    projected: bool = True,
-    at: At = "gradient",
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
-    """One step of Adam, or AdamW if `decoupled`; the step counters are incremented."""
-    if found_inf is not None and float(found_inf):
-        return
-    _step(
-        _kernels().adam,
-        (params, grads, exp_avgs, exp_avg_sqs, steps),
-        layouts,
-        (float(lr), float(beta1), float(beta2), eps, weight_decay, decoupled, projected, maximize),
-        at,
-        grad_scale,
-    )
+class LayoutTable:
+    """The layouts of a param group's parameters in the form the C code reads, reused across steps."""
+
+    __slots__ = ("capsule", "params")
+
+    def __init__(self, params: Sequence[Tensor], layouts: Layouts) -> None:
+        self.params = list(params)  # the C table borrows these references
+        self.capsule = _kernels().table(self.params, _as_list(layouts))
 
 
-def adagrad(
-    params: list[Tensor],
-    grads: list[Tensor],
-    state_sums: list[Tensor],
-    steps: list[Tensor],
-    layouts: Layouts,
-    *,
-    lr: float | Tensor,
-    lr_decay: float,
-    eps: float,
-    weight_decay: float,
-    decoupled: bool,
-    maximize: bool,
-    projected: bool = True,
-    at: At = "gradient",
-    grad_scale: Tensor | None = None,
-    found_inf: Tensor | None = None,
-) -> None:
-    """One step of Adagrad; the step counters are incremented."""
-    if found_inf is not None and float(found_inf):
-        return
-    _step(
-        _kernels().adagrad,
-        (params, grads, state_sums, steps),
-        layouts,
-        (float(lr), lr_decay, eps, weight_decay, decoupled, projected, maximize),
-        at,
-        grad_scale,
-    )
-
-
-def table(params: list[Tensor], layouts: Layouts) -> Any:
-    """Return what `group` is to know of these parameters, from step to step."""
-    kept = list(params)
-    return (_kernels().table(kept, _as_list(layouts)), kept)
-
-
-def group(
-    name: str,
-    known: Any,
-    params: list[Tensor],
-    state: Any,
-    keys: tuple[str, ...],
-    numbers: tuple[Any, ...],
-    *,
-    at: At,
+def step_group(
+    rule: FusedRule, table: LayoutTable, params: list[Tensor], state: dict[Any, Any], args: StepArgs
 ) -> bool | None:
-    """One step of `name` (sgd, adam, adagrad) for the parameters that have a gradient, with torch's states.
+    """One step of those parameters of a group that have a gradient; their states must exist.
 
-    False: something is out of the ordinary, nothing was touched. None: `known` is another list's table.
-    The numbers are those of the step functions above, in their order.
+    False: the kernels cannot take this group, nothing was changed. None: the table belongs to another list.
     """
-    numbers = (*numbers, at == "update", 0.0, torch.get_num_threads())
-    return _kernels().group(name, known[0], params, state, keys, numbers)  # type: ignore[no-any-return]
+    if args.grad_scale is not None or args.found_inf is not None:
+        return False
+    numbers = _numbers(rule, args)
+    return _kernels().group(rule.kernel, table.capsule, params, state, rule.keys(args), numbers)  # type: ignore[no-any-return]
+
+
+def _numbers(rule: FusedRule, args: StepArgs) -> tuple[Any, ...]:
+    """Return the hyperparameters in the order that csrc reads them."""
+    return (
+        *[float(getattr(args, name)) for name in rule.hyperparameters],
+        float(args.weight_decay),
+        args.decoupled,
+        args.projected,
+        args.maximize,
+        args.at == "update",
+        0.0 if args.grad_scale is None else float(args.grad_scale),
+        torch.get_num_threads(),
+    )
 
 
 def collect(
@@ -250,12 +180,9 @@ def _step(
     lists: tuple[list[Any] | None, ...],
     layouts: Layouts,
     numbers: tuple[Any, ...],
-    at: At,
     grad_scale: Tensor | None,
 ) -> None:
     """Run `kernel`; what it leaves out (dims in an odd order) goes through contiguous copies."""
-    scale = 0.0 if grad_scale is None else float(grad_scale)
-    numbers = (*numbers, at == "update", scale, torch.get_num_threads())
     _refuse_negated(lists[1] or ())
     left_out = kernel(lists, _as_list(layouts), numbers)
     for i in left_out:

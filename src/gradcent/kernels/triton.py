@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from ..layout import Layout
-from .native import At, Unsupported
+from .fused_steps import At, FusedRule, StepArgs
+from .native import Unsupported
 
 Layouts = Sequence[Layout | None]
 STRETCH = 4096  # elements of a tensor without a layout that one program takes
@@ -152,6 +153,23 @@ def adagrad(
         _rates(params[0], lr, slowed, None, _shrink(weight_decay, decoupled), len(params)), at, projected, grad_scale,
         found_inf,
     )  # fmt: skip
+
+
+def step_lists(
+    rule: FusedRule,
+    params: list[Tensor],
+    grads: list[Tensor],
+    states: Sequence[list[Any]],
+    layouts: Layouts,
+    args: StepArgs,
+) -> None:
+    """One step of a list of parameters; `states` are the lists of `rule.state_keys`."""
+    step = {"sgd": sgd, "adam": adam, "adagrad": adagrad}[rule.kernel]
+    step(
+        params, grads, *states, layouts, weight_decay=args.weight_decay, decoupled=args.decoupled,
+        projected=args.projected, maximize=args.maximize, at=args.at, grad_scale=args.grad_scale,
+        found_inf=args.found_inf, **{name: getattr(args, name) for name in rule.hyperparameters},
+    )  # type: ignore[operator]  # fmt: skip
 
 
 def _decay(weight_decay: float, decoupled: bool, maximize: bool) -> dict[str, float]:

@@ -1,50 +1,118 @@
-"""A whole step in one call of C per param group, without torch's Python around it.
+"""Fused steps of one param group: one C call on the CPU, one Triton launch on CUDA.
 
-torch's own `step` looks each parameter up several times in Python. On 2,000 small tensors that takes
-longer than the arithmetic. Once all states exist, and where nothing asks for more (gradient scalers,
-torch's own forms, other devices, sharded or sparse gradients), everything is found and stepped in C. What
-cannot be done here is left to the rebuilt torch step, untouched.
+On 2,000 small tensors torch's Python code around a step takes longer than the arithmetic. `try_fused_step` steps a
+CPU group whose states exist without any Python code per tensor. `try_fused_lists` steps the lists that torch's
+`_init_group` collected: the first step of a CPU group, and every step on CUDA. Both return False, with nothing
+changed, for what the fused kernels do not support; torch's own step then does it.
 """
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import Tensor
 
-from ..attachment import Attachment
-from ..kernels import fused_steps as steps
 from ..kernels import native
-from ._planned import table
+from ..kernels.fused_steps import RULES, FusedRule, StepArgs, torch_impl_requested
+
+if TYPE_CHECKING:
+    from ..attachment import Attachment
+
+
+def try_fused_step(
+    rule: FusedRule, optimizer: torch.optim.Optimizer, group: dict[str, Any], attachment: Attachment
+) -> bool:
+    """Step one CPU param group in one C call if its states exist; False, and nothing changed, if it cannot."""
+    params, state = group["params"], optimizer.state
+    if (
+        attachment.options.kernel not in ("auto", "native")
+        or not native.available()
+        or torch.is_grad_enabled()
+        or torch_impl_requested(group)
+        or type(params) is not list
+        or not isinstance(state, dict)
+        # lr may be a tensor on the parameters' device, and reading it would wait for that device
+        or (params and params[0].device.type != "cpu")
+    ):
+        return False
+    args = _step_args(rule, optimizer, group, attachment)
+    for rebuild in (False, True):
+        table = attachment.cache.table(attachment, params, rebuild=rebuild)
+        stepped = False if table is None else native.step_group(rule, table, params, state, args)
+        if stepped is not None:
+            return stepped
+    return False
+
+
+def try_fused_lists(
+    rule: FusedRule,
+    optimizer: torch.optim.Optimizer,
+    group: dict[str, Any],
+    attachment: Attachment,
+    params: list[Tensor],
+    grads: list[Tensor],
+    states: Sequence[Any],
+) -> bool:
+    """Step the lists that torch's `_init_group` filled; False, and nothing changed, if it cannot.
+
+    `states` are torch's lists behind the gradients, in torch's order. Missing momentum buffers (None) are created.
+    """
+    kernel = attachment.options.kernel
+    if (
+        not params
+        or kernel in ("foreach", "reference")
+        or torch.is_grad_enabled()
+        or torch_impl_requested(group)
+    ):
+        return False
+    kernels = _kernels_for(params[0], kernel)
+    if kernels is None:
+        return False
+    layouts, _ = attachment.cache.lists(attachment, params)
+    args = _step_args(rule, optimizer, group, attachment)
+    try:
+        kernels.step_lists(rule, params, grads, [states[i] for i in rule.state_lists], layouts, args)
+    except native.Unsupported:
+        return False
+    return True
+
+
+def _step_args(
+    rule: FusedRule, optimizer: torch.optim.Optimizer, group: dict[str, Any], attachment: Attachment
+) -> StepArgs:
+    return StepArgs.of_group(
+        rule,
+        group,
+        at=attachment.options.at,
+        projected=attachment.projects_decay(optimizer, group),
+        grad_scale=getattr(optimizer, "grad_scale", None),
+        found_inf=getattr(optimizer, "found_inf", None),
+    )
+
+
+def _kernels_for(param: Tensor, kernel: str) -> Any:
+    if kernel == "native" and not native.available():
+        raise RuntimeError(f"kernel='native' is unavailable: {native.reason()}. Use kernel='auto'")
+    if kernel == "triton" and not param.is_cuda:
+        raise RuntimeError(
+            f"kernel='triton' needs CUDA tensors, got one on {param.device}. Use kernel='auto'"
+        )
+    if param.device.type == "cpu":
+        return native if kernel in ("auto", "native") and native.available() else None
+    if param.is_cuda and kernel in ("auto", "triton"):
+        from ..kernels import triton
+
+        return triton if triton.available() else None
+    return None
 
 
 def step(optimizer: torch.optim.Optimizer, name: str, attachment: Attachment) -> list[dict[str, Any]]:
-    """Step the param groups in turn, up to the first that is not for this way; return those not done."""
+    """Step the groups in turn up to the first that cannot; for _torch_step.py until its steps are explicit."""
     groups = optimizer.param_groups
-    if (
-        not native.available()
-        or attachment.options.kernel not in ("auto", "native")
-        or getattr(optimizer, "grad_scale", None) is not None
-        or getattr(optimizer, "found_inf", None) is not None
-    ):
-        return groups
     for index, group in enumerate(groups):
         attachment.heed_switch(optimizer, group)
-        params = group["params"]
-        if not _usual(params, optimizer.state) or not steps.take_group(
-            name,
-            params,
-            optimizer.state,
-            group,
-            functools.partial(table, attachment, index, params),
-            at=attachment.options.at,
-            projected=attachment.projects_decay(optimizer, group),
-        ):
+        if not try_fused_step(RULES[name], optimizer, group, attachment):
             return groups[index:]
     return []
-
-
-def _usual(params: Any, state: Any) -> bool:
-    """Whether these are the containers torch makes, and on the CPU: numbers elsewhere are not to be waited for."""
-    return type(params) is list and isinstance(state, dict) and (not params or params[0].device.type == "cpu")
