@@ -15,6 +15,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import atomic_files as files
+from gradcent_lab.store import integrity
 from gradcent_lab.store import records as store
 
 
@@ -81,6 +82,9 @@ def test_damaged_files_are_named(tmp_path):
         store.load(tmp_path)
     (record.path / "metrics.jsonl").write_text("")
     (record.path / "result.json").write_text("{}")
+    with pytest.raises(UserError, match="lacks its checksums"):
+        store.load(tmp_path)
+    files.write_json(record.path / "result.json", integrity.seal(record.path, {}, {}))
     with pytest.raises(UserError, match="lacks 'best'"):
         store.load(tmp_path)
 

@@ -1,10 +1,12 @@
-"""One run from claim to result: take its lock, run it, store it; or find it finished, or in other hands."""
+"""One run from lock to result: take its lock, run it, store it; or skip it if finished or locked."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from gradcent_lab.experiment.spec import Measurement
 from gradcent_lab.experiment.study import Task
 from gradcent_lab.run.accelerator import Options, on_cpu
 from gradcent_lab.run.progress import Progress, SilentProgress
+from gradcent_lab.run.rank_agreement import RankAgreement
 from gradcent_lab.store import records as store
 from gradcent_lab.store import run_lock as locks
 from gradcent_lab.store.atomic_files import make_folder, write_json
@@ -21,30 +24,35 @@ from gradcent_lab.store.records import RunRecord
 
 
 def run_task(task: Task, root: Path, options: Options, progress: Progress) -> RunRecord | None:
-    """Run `task` unless it is finished; return its record, or None while another process is at it."""
+    """Run `task` unless it is finished; return its record, or None while another process runs it."""
     path = store.folder(root, task.config)
-    first, spread = _processes(options)
+    launch = _launch(options)
     with contextlib.ExitStack() as stack:
-        lock = stack.enter_context(_claim(path, task.config)) if first else None
-        state = spread(lock if isinstance(lock, str) else "run")
+        lock: locks.Lock | str | None = None
+        with launch.agreement.block():
+            if launch.is_first:
+                lock = stack.enter_context(_claim(path, task.config))
+        state = launch.broadcast(lock if isinstance(lock, str) else "run")
         if state == "busy":
             return None
         if state == "finished":
-            record = store.load_run(path)
-            if first:
+            with launch.agreement.block():
+                record = store.load_run(path)
+            if launch.is_first:
                 progress.run_skipped(record)
             return record
         try:
-            _run(task, path, options, progress if first else SilentProgress(), lock)
+            with launch.agreement.block():
+                _run(task, path, options, progress if launch.is_first else SilentProgress(), lock)
         except locks.LostLock:
             return None
         except UserError as error:
-            if first:
+            if launch.is_first:
                 with contextlib.suppress(UserError):  # the disk may be full, which is what `error` says
                     write_json(path / "failed.json", {"error": str(error), "kind": type(error).__name__})
             raise
-        spread("written")
-        return store.load_run(path)
+        with launch.agreement.block():
+            return store.load_run(path)
 
 
 def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any) -> None:
@@ -84,13 +92,14 @@ def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any
 
 @contextlib.contextmanager
 def _claim(path: Path, config: RunConfig) -> Iterator[locks.Lock | str]:
-    """Give the lock with the run's folder ready, or the word for why it is not to be run."""
+    """Yield the lock with the run's folder ready, or why it is not to be run: "finished" or "busy"."""
     if store.is_finished(path):
+        store.sweep(path)
         yield "finished"
         return
     make_folder(path)
     with locks.held(path) as lock:
-        if store.is_finished(path):  # it ended between the two looks
+        if store.is_finished(path):  # it was finished between the two checks
             locks.clear(path)
             yield "finished"
         elif lock is None:
@@ -101,14 +110,21 @@ def _claim(path: Path, config: RunConfig) -> Iterator[locks.Lock | str]:
             yield lock
 
 
-def _processes(options: Options) -> tuple[bool, Callable[[str], str]]:
-    """Whether this is the first process of a launch, and a function that spreads its word to the others."""
-    import os
+@dataclass(frozen=True)
+class _Launch:
+    """The processes that share a run: whether this is the first, and how they exchange words and failures."""
 
+    is_first: bool
+    broadcast: Callable[[str], str]
+    agreement: RankAgreement
+
+
+def _launch(options: Options) -> _Launch:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return True, lambda word: word
+        return _Launch(True, lambda word: word, RankAgreement(1, 0))
     from accelerate import PartialState
     from accelerate.utils import broadcast_object_list
 
     state = PartialState(cpu=on_cpu(options))
-    return state.is_main_process, lambda word: str(broadcast_object_list([word])[0])
+    agreement = RankAgreement(state.num_processes, state.process_index)
+    return _Launch(state.is_main_process, lambda word: str(broadcast_object_list([word])[0]), agreement)

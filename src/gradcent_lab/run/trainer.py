@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import RunConfig
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.experiment.weights import weights_hash
-from gradcent_lab.run import checkpoint
+from gradcent_lab.run import checkpoint, stop_signal
 from gradcent_lab.run.accelerator import Options, deterministic, make_accelerator, memory
 from gradcent_lab.run.epoch_metrics import Meters
+from gradcent_lab.run.rank_agreement import RankAgreement
+from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.atomic_files import write_lines
 
 LOOK = 50  # steps between looks at a GPU's loss, which would otherwise wait for it every time
@@ -47,6 +49,20 @@ class Position:
     total_seconds: float
     initial_weights: str
 
+    def problem(self, epochs: int, steps: int) -> str | None:
+        """Return what cannot be true of a run of `epochs` epochs of `steps` steps; None if all is well."""
+        if not (type(self.epoch) is int and 0 <= self.epoch <= epochs):
+            return f"epoch {self.epoch} of {epochs}"
+        if not (type(self.step) is int and 0 <= self.step <= steps):
+            return f"step {self.step} of {steps}"
+        if not isinstance(self.curves, list) or not isinstance(self.iterations, list):
+            return "its curves are not lists"
+        if [line.get("epoch") for line in self.curves] != list(range(1, self.epoch + 1)):
+            return f"{len(self.curves)} lines of curves in epoch {self.epoch}"
+        if self.iterations and len(self.iterations) != self.epoch * steps + self.step:
+            return f"{len(self.iterations)} iterations instead of {self.epoch * steps + self.step}"
+        return None
+
 
 def train(
     experiment: Experiment,
@@ -58,7 +74,7 @@ def train(
     before_write: Callable[[], None],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Train to the end, from the checkpoint if there is one; return the result and the curves."""
-    with deterministic():
+    with deterministic(), stop_signal.deferred():
         session = _Session(experiment, config, folder, options)
         try:
             return session.run(epoch_done, before_write)
@@ -73,6 +89,7 @@ class _Session:
         self.experiment, self.config, self.folder, self.options = experiment, config, folder, options
         self.accelerator = make_accelerator(config, options, folder)
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
+        self.agreement = RankAgreement(world, rank)
         feed = {"seed": config.seed, "rank": rank, "world": world, "workers": options.loader_workers}
         size = experiment.batch_size
         self.train_feed = Feed(
@@ -107,31 +124,38 @@ class _Session:
     def run(
         self, epoch_done: Callable[[Mapping[str, Any]], None], before_write: Callable[[], None]
     ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        position, meters = self._resume()
+        with self.agreement.block():
+            position, meters = self._resume()
         self._last_write = time.monotonic()
 
         def write_if_due(step: int) -> None:
-            if self._due(step):
-                before_write()
-                self._save(position, meters)
+            stop = self.agreement.stop_requested
+            if stop or self._due(step):
+                with self.agreement.block():
+                    before_write()
+                    self._save(position, meters)
+            if stop:
+                raise Terminated
 
         while position.epoch < self.experiment.epochs:
             began = time.monotonic() - position.seconds
             self.model.train()
-            for batch in self.train_feed.epoch(position.epoch, position.step):
+            for batch in self._batches(self.train_feed.epoch(position.epoch, position.step)):
                 self._train_step(batch, position, meters)
                 position.seconds = time.monotonic() - began
                 write_if_due(position.step)
             self._close_epoch(position, meters)
             meters = Meters(self.accelerator.device)
             write_if_due(0)
-            if self.accelerator.is_main_process:
-                before_write()
-                write_lines(self.folder / "metrics.jsonl", position.curves)
-            epoch_done(position.curves[-1])
-        before_write()
-        if position.iterations and self.accelerator.is_main_process:
-            write_lines(self.folder / "iterations.jsonl", position.iterations)
+            with self.agreement.block():
+                if self.accelerator.is_main_process:
+                    before_write()
+                    write_lines(self.folder / "metrics.jsonl", position.curves)
+                epoch_done(position.curves[-1])
+        with self.agreement.block():
+            before_write()
+            if position.iterations and self.accelerator.is_main_process:
+                write_lines(self.folder / "iterations.jsonl", position.iterations)
         if self.experiment.closing is not None:
             self.model.eval()
             self.experiment.closing(self.model, self.folder if self.accelerator.is_main_process else None)
@@ -147,7 +171,12 @@ class _Session:
     def _train_step(self, batch: Batch, position: Position, meters: Meters) -> None:
         if position.step == 0:
             position.lr = float(self.optimizer.param_groups[0]["lr"])
-        loss, output, targets = self._forward(batch)
+        with self.agreement.block():
+            loss, output, targets = self._forward(batch)
+            with torch.no_grad():
+                meters.add(loss.detach(), self.experiment.metric(output, targets), batch.count)
+            if self.accelerator.device.type == "cpu" or (position.step + 1) % LOOK == 0:
+                self._check(meters.loss_sum(), position.epoch, position.step + 1)
         self.accelerator.backward(loss * batch.weight if batch.weight != 1.0 else loss)
         if self.experiment.observe is not None:
             observed = {key: float(value) for key, value in self.experiment.observe(self.bare).items()}
@@ -158,15 +187,12 @@ class _Session:
         self.wrapped.zero_grad()
         if self.scheduler is not None and not self.accelerator.optimizer_step_was_skipped:
             self.scheduler.step()
-        with torch.no_grad():
-            meters.add(loss.detach(), self.experiment.metric(output, targets), batch.count)
         position.step += 1
-        if self.accelerator.device.type == "cpu" or position.step % LOOK == 0:
-            self._check(meters.loss_sum(), position)
 
     def _close_epoch(self, position: Position, meters: Meters) -> None:
         """Evaluate, add the epoch's line to the curves and move on to the next."""
-        self._check(meters.loss_sum(), position)
+        with self.agreement.block():
+            self._check(meters.loss_sum(), position.epoch, position.step)
         train, steps = meters.mean(self.accelerator), position.step
         samples = position.step * self.experiment.batch_size
         if self.train_feed.samples is not None:
@@ -192,14 +218,25 @@ class _Session:
     def _evaluate(self) -> dict[str, Any]:
         self.model.eval()
         if self.experiment.evaluate is not None:
-            named = self.experiment.evaluate(self.model, self.eval_feed.epoch(0), self.accelerator)
+            batches = self._batches(self.eval_feed.epoch(0))
+            named = self.experiment.evaluate(self.model, batches, self.accelerator)
             headline = named[self.experiment.metric_name]
             return {"train_metric": None, "eval_loss": None, "eval_metric": headline, **named}
         meters = Meters(self.accelerator.device)
-        for batch in self.eval_feed.epoch(0):
-            loss, output, targets = self._forward(batch)
-            meters.add(loss, self.experiment.metric(output, targets), batch.count)
+        for batch in self._batches(self.eval_feed.epoch(0)):
+            with self.agreement.block():
+                loss, output, targets = self._forward(batch)
+                meters.add(loss, self.experiment.metric(output, targets), batch.count)
         return dict(zip(("eval_loss", "eval_metric"), meters.mean(self.accelerator), strict=True))
+
+    def _batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches; one that a process cannot read is an error in all processes."""
+        while True:
+            with self.agreement.block():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
     def _forward(self, batch: Batch) -> tuple[torch.Tensor, Any, Any]:
         from accelerate.utils import send_to_device
@@ -214,11 +251,11 @@ class _Session:
         output = self.model(inputs) if forward is None else forward(self.model, inputs, targets)
         return self.experiment.loss(output, targets), output, targets
 
-    def _check(self, loss: float, position: Position) -> None:
+    def _check(self, loss: float, epoch: int, step: int) -> None:
         if not math.isfinite(loss):
             raise Diverged(
-                f"{self.config.label}: the loss became {loss} in epoch {position.epoch + 1}, step "
-                f"{position.step}: lower the learning rate, or look at the data and the loss"
+                f"{self.config.label}: the loss became {loss} in epoch {epoch + 1}, step "
+                f"{step}: lower the learning rate, or look at the data and the loss"
             )
 
     def _due(self, step: int) -> bool:
@@ -235,9 +272,8 @@ class _Session:
 
     def _save(self, position: Position, meters: Meters) -> None:
         states = (self.bare, self.optimizer, self.scheduler)
-        checkpoint.save(
-            self.folder / "checkpoint.pt", self.accelerator, *states, vars(position), meters.state()
-        )
+        path, run_id = self.folder / "checkpoint.pt", self.config.run_id
+        checkpoint.save(path, run_id, self.accelerator, *states, vars(position), meters.state())
         self._last_write = time.monotonic()
 
     def _resume(self) -> tuple[Position, Meters]:
@@ -245,13 +281,21 @@ class _Session:
         if not path.exists():
             fresh = Position(0, 0, 0.0, [], [], 0.0, 0.0, self.initial_weights)
             return fresh, Meters(self.accelerator.device)
-        kept, sums = checkpoint.load(path, self.accelerator, self.bare, self.optimizer, self.scheduler)
-        position = Position(**kept)
+        states = (self.bare, self.optimizer, self.scheduler)
+        kept, sums = checkpoint.load(path, self.config.run_id, self.accelerator, *states)
+        try:
+            position = Position(**kept)
+            problem = position.problem(self.experiment.epochs, self.train_feed.steps)
+            meters = Meters(self.accelerator.device, sums)
+        except (TypeError, RuntimeError) as error:
+            raise checkpoint.damaged(path, error) from error
+        if problem:
+            raise checkpoint.damaged(path, problem)
         if position.initial_weights != self.initial_weights:
             raise UserError(
                 f"{path} began from other initial weights than this code builds: delete it to start again"
             )
-        return position, Meters(self.accelerator.device, sums)
+        return position, meters
 
     def _result(self, position: Position) -> dict[str, Any]:
         values = [line["eval_metric"] for line in position.curves]

@@ -1,88 +1,170 @@
-"""Files that are there whole or not at all: written beside their place and renamed into it."""
+"""Files that exist completely or not at all: written beside their place, flushed, and renamed into it."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.store import process_identity
+
+ABANDONED = 3600.0  # seconds after which a temporary file of another machine counts as left behind
+
+
+class Damaged(UserError):
+    """A stored file that cannot be what was written."""
+
+
+def temporary_path(path: Path) -> Path:
+    """Return a new name beside `path` that tells which process uses it."""
+    return path.with_name(f".{path.name}.{process_identity.tag()}.{uuid.uuid4().hex[:8]}.tmp")
 
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
     """Let `write` fill a temporary file, flush it to the disk and rename it to `path`."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as stream:
             write(stream)
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
+        sync_folder(path.parent)
     except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if disk_full(error):
-            raise no_space(path) from error
-        if isinstance(error, PermissionError):
-            raise UserError(f"may not write {path}: choose another folder with --out") from error
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) or disk_full(error):
+            raise write_error(path, error) from error
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's list of names, without which a rename may not survive a power failure."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EBADF):  # file systems without it
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def write_error(path: Path, error: BaseException) -> UserError:
+    """Return the one-line error for a failed write to `path`."""
+    if disk_full(error):
+        return UserError(
+            f"no space left to write {path}: free some space and run again, finished runs and epochs are kept"
+        )
+    if isinstance(error, PermissionError):
+        return UserError(f"may not write {path}: choose another folder with --out")
+    reason = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    return UserError(
+        f"cannot write {path} ({reason}): check the disk and run again, or choose another folder"
+    )
 
 
 def drop_leftovers(path: Path) -> None:
     """Remove the temporary files that a killed process may have left beside `path`."""
-    for each in path.parent.glob(f".{path.name}.*.tmp"):
-        each.unlink(missing_ok=True)
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
 
 
-def no_space(path: Path) -> UserError:
-    """Return the error for a full disk."""
-    return UserError(
-        f"no space left to write {path}: free some and run again, finished runs and epochs are kept"
-    )
+def drop_abandoned(folder: Path) -> None:
+    """Remove the temporary files in `folder` whose process is dead, or unknown and silent for a long time."""
+    for leftover in folder.glob(".*.tmp"):
+        words = leftover.name.split(".")
+        with contextlib.suppress(OSError):
+            dead = process_identity.is_dead(words[-3]) if len(words) > 3 else False
+            if dead or time.time() - leftover.stat().st_mtime > ABANDONED:
+                leftover.unlink()
 
 
 def write_json(path: Path, document: Any) -> None:
     """Write `document` as indented JSON."""
-    text = json.dumps(document, indent=1, sort_keys=True, default=str) + "\n"
+    text = json_text(document)
     write_atomically(path, lambda stream: _write(stream, text))
+
+
+def json_text(document: Any) -> str:
+    """Return the text that `write_json` writes."""
+    return json.dumps(document, indent=1, sort_keys=True, default=str) + "\n"
 
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object per line."""
-    text = "".join(json.dumps(row) + "\n" for row in rows)
+    text = lines_text(rows)
     write_atomically(path, lambda stream: _write(stream, text))
+
+
+def lines_text(rows: Iterable[dict[str, Any]]) -> str:
+    """Return the text that `write_lines` writes."""
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file; one that is missing or unreadable is an error that names it."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise Damaged(f"{path} is missing: delete its folder and run again") from error
+    except OSError as error:
+        raise UserError(
+            f"cannot read {path} ({error.strerror or error}): check the disk and run again"
+        ) from error
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file; a damaged one is an error that names it."""
-    try:
-        return json.loads(path.read_text())
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is damaged ({error}): delete its folder and run again") from error
+    return _parse(path, read_bytes(path))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Read one JSON object per line; a file that is not there is empty."""
+    """Read one JSON object per line; a file that does not exist is empty."""
     if not path.exists():
         return []
+    rows = [_parse(path, line) for line in read_bytes(path).split(b"\n") if line]
+    if not all(isinstance(row, dict) for row in rows):
+        raise Damaged(f"{path} is damaged (a line is not an object): delete its folder and run again")
+    return rows
+
+
+def digest_bytes(content: bytes) -> str:
+    """Return the SHA-256 of `content` in hexadecimal digits."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def _parse(path: Path, content: bytes) -> Any:
     try:
-        return [json.loads(line) for line in path.read_text().splitlines() if line]
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path} is damaged ({error}): delete its folder and run again") from error
+        return json.loads(content.decode("utf-8"))
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # not UTF-8, not JSON, numbers of 5,000 digits, deep nesting
+        reason = str(error).splitlines()[0][:80]
+        raise Damaged(f"{path} is damaged ({reason}): delete its folder and run again") from error
 
 
 def make_folder(path: Path) -> Path:
-    """Create `path` and its parents, or say why not."""
+    """Create `path` and its parents, or raise with the reason."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         if disk_full(error):
-            raise no_space(path) from error
+            raise write_error(path, error) from error
+        reason = error.strerror if isinstance(error, OSError) else error
         raise UserError(
-            f"cannot create the folder {path} ({error.strerror}): choose another place with --out"
+            f"cannot create the folder {path} ({reason}): choose another place with --out"
         ) from error
     return path
 
@@ -92,7 +174,7 @@ def _write(stream: BinaryIO, text: str) -> None:
 
 
 def disk_full(error: BaseException) -> bool:
-    """Whether a write failed for want of space."""
+    """Whether a write failed because the disk is full."""
     full = (errno.ENOSPC, errno.EDQUOT)
     if isinstance(error, OSError) and error.errno in full:
         return True

@@ -4,13 +4,14 @@
                         environment.json   versions, machine, threads
                         metrics.jsonl      one line per epoch
                         iterations.jsonl   one line per iteration, where the experiment observes them
-                        result.json        there only when the run is finished
-                        checkpoint.pt      there only while it is not
-                        lock.*             who is at it (locks.py)
+                        result.json        exists only when the run is finished; seals the other files
+                        checkpoint.pt      exists only while the run is not finished
+                        lock.*             which process runs it (run_lock.py)
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
@@ -21,14 +22,21 @@ from typing import Any
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import RunConfig
+from gradcent_lab.names import check_folder_name
+from gradcent_lab.store import run_lock
 from gradcent_lab.store.atomic_files import (
+    drop_abandoned,
     drop_leftovers,
+    lines_text,
     make_folder,
+    read_bytes,
     read_json,
     read_lines,
     write_json,
     write_lines,
 )
+from gradcent_lab.store.integrity import check_facts, check_seal, seal
+from gradcent_lab.store.record_types import check_types
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,8 @@ class RunRecord:
 
 
 def folder(root: Path, config: RunConfig) -> Path:
-    """Return the folder of a run."""
-    return Path(root) / config.study / config.run_id
+    """Return the folder of a run, which is always below `root`."""
+    return Path(root) / check_folder_name(config.study, "the experiment name") / config.run_id
 
 
 def is_finished(path: Path) -> bool:
@@ -87,42 +95,62 @@ _FILES = (
 
 
 def finish(path: Path, result: dict[str, Any], curves: list[dict[str, Any]]) -> None:
-    """Write the curves, then the result that makes the run count, then drop what only a restart needs."""
+    """Write the curves, then the result that seals the run, then delete what only a restart needs."""
     write_lines(path / "metrics.jsonl", curves)
-    write_json(path / "result.json", result)
+    # checksums of what was meant to be written, not of what the disk made of it
+    contents = {"metrics.jsonl": lines_text(curves).encode()}
+    write_json(path / "result.json", seal(path, result, contents))
     (path / "checkpoint.pt").unlink(missing_ok=True)
     for name in _FILES:
         drop_leftovers(path / name)
+    drop_abandoned(path)
+
+
+def sweep(path: Path) -> None:
+    """Delete what a process that was killed after writing its result left in the folder of a finished run."""
+    with contextlib.suppress(OSError, UserError):  # a store that may only be read stays as it is
+        if not any(p.name.startswith((".", "lock.")) or p.name == "checkpoint.pt" for p in path.iterdir()):
+            return
+        if run_lock.is_held(path):  # the process that finished it is alive and does this itself
+            return
+        (path / "checkpoint.pt").unlink(missing_ok=True)
+        for name in _FILES:
+            drop_leftovers(path / name)
+        run_lock.clear(path)
+        drop_abandoned(path)
 
 
 def load_run(path: Path) -> RunRecord:
-    """Read one finished run."""
+    """Read one finished run; raise `Damaged` if any of its files is not what was written."""
     if not is_finished(path):
         raise UserError(f"{path} holds no finished run")
-    config = read_json(path / "config.json")
+    text = read_bytes(path / "result.json")
     result = read_json(path / "result.json")
-    try:
-        return RunRecord(
-            study=config["study"],
-            cell=config["cell"],
-            arm=config["arm"]["name"],
-            seed=config["seed"],
-            scale=config["scale"],
-            best=result["best"],
-            last=result["last"],
-            metric_name=result["metric_name"],
-            higher_is_better=result["higher_is_better"],
-            curves=read_lines(path / "metrics.jsonl"),
-            config=config,
-            environment=read_json(path / "environment.json"),
-            path=path,
-            best_epoch=result["best_epoch"],
-            initial_weights=result["initial_weights"],
-            seconds=result["seconds"],
-            metrics=tuple(result.get("metrics", ())),
-        )
-    except KeyError as error:
-        raise UserError(f"{path} lacks {error}: delete the folder and run again") from error
+    check_seal(path, result, text)
+    config = read_json(path / "config.json")
+    environment = read_json(path / "environment.json")
+    curves = read_lines(path / "metrics.jsonl")
+    check_types(path, config, result, environment, curves)
+    check_facts(path, config, result, curves)
+    return RunRecord(
+        study=config["study"],
+        cell=config["cell"],
+        arm=config["arm"]["name"],
+        seed=config["seed"],
+        scale=config["scale"],
+        best=result["best"],
+        last=result["last"],
+        metric_name=result["metric_name"],
+        higher_is_better=result["higher_is_better"],
+        curves=curves,
+        config=config,
+        environment=environment,
+        path=path,
+        best_epoch=result["best_epoch"],
+        initial_weights=result["initial_weights"],
+        seconds=result["seconds"],
+        metrics=tuple(result.get("metrics", ())),
+    )
 
 
 def load(root: Path | str, study: str | None = None) -> list[RunRecord]:

@@ -1,0 +1,63 @@
+"""Names that become folders, and text that reaches a terminal: what is allowed, and how the rest is replaced."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from gradcent_lab.errors import UserError
+
+LONGEST = 200  # bytes; file systems allow 255, and temporary files add to a name
+_RESERVED = set('/\\:*?"<>|')
+
+
+def check_folder_name(name: object, what: str) -> str:
+    """Return `name` if it can name one folder below its parent; raise `UserError` with the reason if not."""
+    if not isinstance(name, str):
+        raise UserError(f"{what} must be a string that can name a folder, not {type(name).__name__}")
+    problem = _problem(name)
+    if problem:
+        raise UserError(f"{what} {_shown(name)} cannot name a folder: {problem}; choose another name")
+    return name
+
+
+def _problem(name: str) -> str | None:
+    if not name.strip():
+        return "it is empty"
+    if name in (".", ".."):
+        return "it means another folder"
+    if found := sorted(set(name) & _RESERVED):
+        return f"it contains {' '.join(found)}"
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        return "it contains control characters or halves of surrogate pairs"
+    if name != name.strip() or name.endswith("."):
+        return "it begins or ends with a space, or ends with a dot"
+    if len(name.encode()) > LONGEST:
+        return f"it is longer than {LONGEST} bytes"
+    return None
+
+
+def _shown(name: str) -> str:
+    text = ascii(name)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def file_name(text: str) -> str:
+    """Return `text` with everything but letters, digits, `+`, `-`, `_` and `.` replaced by `-`."""
+    plain = "".join(c if c.isalnum() or c in "+-_." else "-" for c in text)
+    return plain.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore").strip(".") or "-"
+
+
+def printable(text: object) -> str:
+    """Return `text` without control characters, which could move the cursor or change the terminal."""
+    return "".join(
+        "�" if unicodedata.category(character) in ("Cc", "Cs", "Cf") and character != "\n" else character
+        for character in str(text)
+    )
+
+
+def escape_markup(text: object) -> str:
+    """Return `text` for a place where rich reads markup: square brackets and control characters are literal."""
+    from rich.markup import escape
+
+    escaped = escape(printable(text))
+    return escaped

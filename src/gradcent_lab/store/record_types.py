@@ -1,0 +1,83 @@
+"""The types of the fields of a stored run, checked when it is loaded: the report relies on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gradcent_lab.store.atomic_files import Damaged
+
+_NUMBER = (int, float)
+_CONFIG: dict[str, Any] = {
+    "study": str,
+    "cell": str,
+    "arm": dict,
+    "seed": int,
+    "scale": str,
+    "settings": dict,
+    "numerics": dict,
+}
+_RESULT: dict[str, Any] = {
+    "best": _NUMBER,
+    "best_epoch": int,
+    "last": _NUMBER,
+    "metric_name": str,
+    "higher_is_better": bool,
+    "initial_weights": str,
+    "seconds": _NUMBER,
+}
+_NUMERICS: dict[str, Any] = {"precision": str, "compile": bool, "channels_last": bool}
+_LONGEST = 500  # characters of a name that is shown in tables and figures
+_LARGEST = 1e300  # beyond this a sum of squares overflows
+
+
+def check_types(
+    folder: Path,
+    config: Any,
+    result: dict[str, Any],
+    environment: Any,
+    curves: list[dict[str, Any]],
+) -> None:
+    """Raise `Damaged` unless every field that the report uses has its type."""
+    _check(folder / "config.json", config, _CONFIG)
+    _check(folder / "config.json", config["arm"], {"name": str, "attach": (dict, type(None))})
+    _check(folder / "config.json", config["numerics"], _NUMERICS)
+    if type(config["settings"].get("epochs", 0)) is not int:
+        raise Damaged(_message(folder / "config.json", "settings.epochs is not a whole number"))
+    _check(folder / "result.json", result, _RESULT)
+    metrics = result.get("metrics", [])
+    if not isinstance(metrics, list) or not all(isinstance(name, str) for name in metrics):
+        raise Damaged(_message(folder / "result.json", "metrics is not a list of names"))
+    if not isinstance(environment, dict) or not isinstance(environment.get("versions", {}), dict):
+        raise Damaged(_message(folder / "environment.json", "it is not a description of a machine"))
+    plain = (*_NUMBER, str, type(None))
+    for number, line in enumerate(curves, start=1):
+        for key, value in line.items():
+            if result["best_epoch"] and not (isinstance(value, plain) or _is_rows(value)):
+                raise Damaged(_message(folder / "metrics.jsonl", f"line {number}: {key} is not a number"))
+        if result["best_epoch"]:
+            _check(folder / "metrics.jsonl", line, {"epoch": int, "eval_metric": _NUMBER})
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list | dict | bool)
+
+
+def _check(path: Path, document: Any, fields: dict[str, Any]) -> None:
+    if not isinstance(document, dict):
+        raise Damaged(_message(path, "it is not an object"))
+    for name, kinds in fields.items():
+        if name not in document:
+            raise Damaged(f"{path} lacks {name!r}: delete its folder and run again")
+        value = document[name]
+        boolean = isinstance(value, bool) and kinds is not bool  # True is an int for isinstance
+        if not isinstance(value, kinds) or boolean:
+            raise Damaged(_message(path, f"{name} is of type {type(value).__name__}"))
+        if isinstance(value, str) and len(value) > _LONGEST:
+            raise Damaged(_message(path, f"{name} has {len(value)} characters"))
+        if isinstance(value, int | float) and abs(value) > _LARGEST:
+            raise Damaged(_message(path, f"{name} is beyond 1e300"))
+
+
+def _message(path: Path, reason: str) -> str:
+    return f"{path} is damaged ({reason}): delete its folder and run again"
