@@ -82,10 +82,10 @@ def record(
     )
 
 
-def study(gain=1.5, n=5, arm="on", **kwargs):
+def study(gain=1.5, n=5, arm="on", base=50.0, **kwargs):
     """Paired runs whose difference is about `gain`."""
     rng = np.random.default_rng(5)
-    base, scatter = 50 + rng.normal(0, 0.5, n), rng.normal(0, 0.3, n)
+    base, scatter = base + rng.normal(0, 0.5, n), rng.normal(0, 0.3, n)
     records = []
     for seed in range(n):
         records.append(record(arm="off", seed=seed, last=base[seed], **kwargs))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
 from gradcent_lab.analysis import paper_claims as claims
-from gradcent_lab.analysis.statistics import Comparison, Verdict, compare, verdict
+from gradcent_lab.analysis.statistics import Comparison, compare
+from gradcent_lab.analysis.verdict import Divergence, Verdict, default_margin, judge, judge_claim
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import digest
 from gradcent_lab.store.pairs import check_pairs
@@ -36,10 +37,17 @@ class Finding:
     epoch: Epoch
     claim: claims.PairedClaim | None
     comparison: Comparison | None
-    verdict: Verdict
-    without: tuple[RunRecord, ...] = ()
+    answer: Verdict
+    without: tuple[RunRecord, ...] = ()  # the pairs in which both runs finished
     with_: tuple[RunRecord, ...] = ()
     unpaired: tuple[int, ...] = ()
+    divergence: Divergence = field(default_factory=lambda: Divergence(0))
+    environments: tuple[str, ...] = ()  # what differs between the two runs of some pairs, in words
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in a few words."""
+        return self.answer.label
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -88,11 +96,18 @@ def by_metric(record: RunRecord) -> list[RunRecord]:
 
 
 def findings(
-    records: Iterable[RunRecord], *, epoch: Epoch | None = None, with_claims: bool = True
+    records: Iterable[RunRecord],
+    *,
+    epoch: Epoch | None = None,
+    with_claims: bool = True,
+    margin: float | None = None,
 ) -> list[Finding]:
-    """Return the findings of all records, and the claims of their tables that were not run."""
+    """Return the findings of all records, and the claims of their tables that were not run.
+
+    `margin` is the difference below which the reader would not care; None takes the metric's default.
+    """
     cells: dict[tuple[str, str, str, str], list[RunRecord]] = defaultdict(list)
-    records = list(chain.from_iterable(map(by_metric, records)))
+    records = label_arms(list(chain.from_iterable(map(by_metric, records))))
     arms_own = _arms_own(records)
     for record in records:
         shared = {
@@ -103,7 +118,7 @@ def findings(
     labels = _labels(cells)
     found: list[Finding] = []
     for key, runs in cells.items():
-        found += _cell(labels[key], runs, epoch or headline(key[0]))
+        found += _cell(labels[key], runs, epoch or headline(key[0]), margin)
     if with_claims:
         found += _not_run(found)
     return sorted(found, key=_order)
@@ -121,7 +136,43 @@ def _arms_own(records: Iterable[RunRecord]) -> dict[tuple[str, str, str], set[st
     return own
 
 
-def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch) -> list[Finding]:
+def label_arms(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the records with arm names that tell arms apart: `on (layers conv)` and `on (layers all)`.
+
+    An arm is its whole configuration, not its name: variants of GC that share a name are never averaged.
+    """
+    variants: dict[tuple[str, str, str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
+    for record in records:
+        variants[(*_place(record), record.arm)][_arm_identity(record)] = _arm_options(record)
+    labelled = []
+    for record in records:
+        same_name = variants[(*_place(record), record.arm)]
+        label = record.arm
+        if len(same_name) > 1:
+            options = same_name[_arm_identity(record)]
+            names = sorted({name for other in same_name.values() for name in other})
+            differing = [n for n in names if len({repr(other.get(n)) for other in same_name.values()}) > 1]
+            label = f"{record.arm} ({', '.join(f'{n} {options.get(n)}' for n in differing)})"
+        labelled.append(replace(record, arm=label))
+    return labelled
+
+
+_ATTACH_DEFAULTS = {"layers": "all", "at": "gradient", "decay": "auto"}
+
+
+def _arm_options(record: RunRecord) -> dict[str, Any]:
+    """An arm's options with the defaults filled in, so that an option left out equals its default."""
+    arm = record.config["arm"]
+    if arm["attach"] is None:
+        return {"attach": None, **(arm.get("settings") or {})}
+    return {**_ATTACH_DEFAULTS, **arm["attach"], **(arm.get("settings") or {})}
+
+
+def _arm_identity(record: RunRecord) -> str:
+    return digest(_arm_options(record))
+
+
+def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch, margin: float | None) -> list[Finding]:
     arms: dict[str, dict[int, RunRecord]] = defaultdict(dict)
     for run in runs:
         arms[run.arm][run.seed] = run
@@ -129,37 +180,95 @@ def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch) -> list[Finding]:
     if len(baselines) > 1:
         raise UserError(f"{runs[0].study} {label} has {len(baselines)} arms without GC: {sorted(baselines)}")
     base = arms.pop(baselines.pop()) if baselines else {}
-    found = []
-    for arm, own in arms.items():
-        seeds = sorted(base.keys() & own.keys())
-        for seed in seeds:
-            check_pairs((base[seed], own[seed]))
-        first = next(iter(own.values()))
-        table = claims.table_of(first.study)
-        claim = claims.find(table, first.cell) if table else None
-        pair = [tuple(side[seed] for seed in seeds) for side in (base, own)]
-        result = None
-        if seeds:
-            values = [[getattr(run, epoch) for run in side] for side in pair]
-            result = compare(values[0], values[1], first.higher_is_better)
-        found.append(
-            Finding(
-                study=first.study,
-                cell=label,
-                arm=arm,
-                scale=first.scale,
-                metric=first.metric_name,
-                higher_is_better=first.higher_is_better,
-                epoch=epoch,
-                claim=claim,
-                comparison=result,
-                verdict=verdict(result, claim, first.scale),
-                without=pair[0],
-                with_=pair[1],
-                unpaired=tuple(sorted(base.keys() ^ own.keys())),
-            )
+    return [_finding(label, arm, base, treated, epoch, margin, len(arms)) for arm, treated in arms.items()]
+
+
+def _finding(
+    label: str,
+    arm: str,
+    base: Mapping[int, RunRecord],
+    treated: Mapping[int, RunRecord],
+    epoch: Epoch,
+    margin: float | None,
+    arms: int,
+) -> Finding:
+    """Compare one arm with the baseline over the seeds that have both."""
+    seeds = sorted(base.keys() & treated.keys())
+    for seed in seeds:
+        check_pairs((base[seed], treated[seed]))
+    divergence = count_diverged([(base[seed], treated[seed]) for seed in seeds])
+    finite = [seed for seed in seeds if not (base[seed].diverged or treated[seed].diverged)]
+    first = next(iter(treated.values()))
+    table = claims.table_of(first.study)
+    claim = claims.find(table, first.cell) if table else None
+    pair = [tuple(side[seed] for seed in finite) for side in (base, treated)]
+    result = None
+    if finite:
+        values = [[getattr(run, epoch) for run in side] for side in pair]
+        # the paper's tables list the arms of the authors' code; elsewhere several arms share the 5 %
+        result = compare(values[0], values[1], first.higher_is_better, 1 if table else arms)
+    if margin is None:
+        margin = default_margin(first.metric_name, result.without.mean if result else 0.0)
+    if table:
+        answer = judge_claim(
+            result,
+            claim,
+            paper_scale=first.scale == "paper",
+            default_switches=not first.config.get("switches"),
+            margin=margin,
+            divergence=divergence,
         )
-    return found
+    else:
+        answer = judge(result, margin, divergence) if seeds else Verdict("not run at this scale")
+    return Finding(
+        study=first.study,
+        cell=label,
+        arm=arm,
+        scale=first.scale,
+        metric=first.metric_name,
+        higher_is_better=first.higher_is_better,
+        epoch=epoch,
+        claim=claim,
+        comparison=result,
+        answer=answer,
+        without=pair[0],
+        with_=pair[1],
+        unpaired=tuple(sorted(base.keys() ^ treated.keys())),
+        divergence=divergence,
+        environments=differing_environments([(base[seed], treated[seed]) for seed in seeds]),
+    )
+
+
+def count_diverged(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> Divergence:
+    """Count the diverged runs of both arms."""
+    flags = [(bool(a.diverged), bool(b.diverged)) for a, b in pairs]
+    return Divergence(
+        pairs=len(flags),
+        without=sum(a for a, _ in flags),
+        with_=sum(b for _, b in flags),
+        only_without=sum(a and not b for a, b in flags),
+        only_with=sum(b and not a for a, b in flags),
+    )
+
+
+# what can change the rounding of a run and is not in its configuration
+_ENVIRONMENT = ("processes", "threads", "gpus", "instruction_set", "python")
+
+
+def differing_environments(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tuple[str, ...]:
+    """Return what differs between the machines of a pair's two runs: `seed 3: torch 2.8.0 and 2.9.0`."""
+    lines = []
+    for a, b in pairs:
+        sides = []
+        for record in (a, b):
+            environment = record.environment
+            versions = {
+                k: v for k, v in (environment.get("versions") or {}).items() if k in ("torch", "gradcent")
+            }
+            sides.append(versions | {k: environment[k] for k in _ENVIRONMENT if k in environment})
+        differing = [k for k in sides[0] if k in sides[1] and sides[0][k] != sides[1][k]]
+        lines += [f"seed {a.seed}: {k} {sides[0][k]} and {sides[1][k]}" for k in differing]
+    return tuple(lines)
 
 
 def _labels(cells: Mapping[tuple[str, str, str, str], Sequence[RunRecord]]) -> dict[tuple[str, ...], str]:
@@ -213,7 +322,7 @@ def unrun(claim: claims.PairedClaim, study: str, scale: str) -> Finding:
         epoch=headline(study),
         claim=claim,
         comparison=None,
-        verdict="not run at this scale",
+        answer=Verdict("not run at this scale"),
     )
 
 

@@ -1,9 +1,8 @@
-"""What paired runs can and cannot say: interval, test, effect size, seeds needed, verdict.
+"""Paired statistics: interval, tests, effect size and the difference a study of this size can detect.
 
-The unit is the paired difference: same seed, same initial weights, same batches, with GC minus
-without. Everything is computed by scipy; docs/statistics.md explains each choice and the coverage
-measured for the intervals. Differences are kept in the metric's own unit; `gain` turns the sign so that
-positive is good, also where lower is better (error rates, losses).
+The unit is the paired difference: same seed, same initial weights, same batches, with GC minus without.
+docs/statistics.md explains each choice and lists the measured coverage of the intervals. Differences keep the
+metric's unit; `gain` has the sign turned so that positive is good, also where lower is better.
 """
 
 from __future__ import annotations
@@ -11,27 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
 from scipy import stats
 
-from gradcent_lab.analysis.paper_claims import PairedClaim
-
-Verdict = Literal["reproduced", "same direction", "no effect", "opposite", "not run at this scale"]
-VERDICTS: tuple[Verdict, ...] = (
-    "reproduced",
-    "same direction",
-    "no effect",
-    "opposite",
-    "not run at this scale",
-)
-
 CONFIDENCE = 0.95
+ALPHA = 1 - CONFIDENCE
 POWER = 0.80
 RESAMPLES = 9999
-FEWEST_FOR_BOOTSTRAP = 5  # resampling fewer pairs cannot reach 95 %: it never leaves their range
-MOST_SEEDS = 10_000
+FEWEST_FOR_BOOTSTRAP = 10  # below, the bootstrap covers less than it says (91.5 % at five pairs)
+RECOMMENDED_PAIRS = 5  # fewer pairs can show only a very large effect
+MOST_PAIRS = 10_000
+EXACT_SIGN_FLIPS = 16  # up to this many pairs all 2^(n-1) sign patterns are enumerated
+SIGN_FLIP_ALPHA = (
+    0.01  # the sign-flip test alone shows an effect at this level; reachable from eight pairs on
+)
+
+IntervalKind = Literal["bootstrap", "Student t", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +42,27 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The paired comparison of one cell; `low` and `high` bound the mean difference (NaN for n = 1)."""
+    """The paired comparison of one cell.
+
+    `low` and `high` bound the mean difference at confidence 1 − `alpha` (NaN for one pair). `detectable` is the
+    true mean difference that this many pairs with this scatter detect with 80 % power (NaN for one pair).
+    """
 
     without: Summary
     with_: Summary
     difference: float
     low: float
     high: float
-    interval: Literal["bootstrap", "Student t", "none"]
+    interval: IntervalKind
     p_value: float
+    sign_flip_p: float
     effect_size: float
     better: int
-    seeds_needed: int | None
+    worse: int
+    scatter: float
+    detectable: float
     higher_is_better: bool
+    alpha: float = ALPHA
 
     @property
     def n(self) -> int:
@@ -70,9 +75,20 @@ class Comparison:
         return self.difference if self.higher_is_better else -self.difference
 
     @property
+    def bound(self) -> float:
+        """The largest absolute difference inside the interval (NaN for one pair)."""
+        return max(abs(self.low), abs(self.high))
+
+    @property
     def shown(self) -> bool:
-        """Whether the runs show an effect: the interval leaves out 0 and the paired test agrees."""
-        return bool(self.p_value < 1 - CONFIDENCE and (self.low > 0 or self.high < 0))
+        """Whether the runs show an effect.
+
+        Either the interval excludes 0 and the t-test agrees, or the exact sign-flip test rejects at 1 %. The second
+        rule is for differences with an outlier: eight of eight better pairs show an effect, whatever their spread.
+        """
+        excludes_zero = self.low > 0 or self.high < 0
+        by_mean = excludes_zero and self.p_value < self.alpha
+        return bool(by_mean or self.sign_flip_p < SIGN_FLIP_ALPHA * self.alpha / ALPHA)
 
 
 def summarize(values: Sequence[float]) -> Summary:
@@ -85,17 +101,25 @@ def summarize(values: Sequence[float]) -> Summary:
     return Summary(len(array), float(array.mean()), float(array.std(ddof=1)) if len(array) > 1 else math.nan)
 
 
-def compare(without: Sequence[float], with_: Sequence[float], higher_is_better: bool = True) -> Comparison:
-    """Compare two arms whose entries are pairs (entry i of both has seed i)."""
+def compare(
+    without: Sequence[float], with_: Sequence[float], higher_is_better: bool = True, comparisons: int = 1
+) -> Comparison:
+    """Compare two arms whose entries are pairs (entry i of both has seed i).
+
+    `comparisons` is the number of arms that are compared with the same baseline: interval and tests are then
+    taken at 5 % / comparisons (Bonferroni), so that all of them together raise a false alarm in at most 5 %.
+    """
     if len(without) != len(with_) or not len(without):
         raise ValueError(
             f"paired arms need the same seeds, got {len(without)} runs without and {len(with_)} with"
         )
     difference = np.asarray(with_, dtype=np.float64) - np.asarray(without, dtype=np.float64)
     if not np.isfinite(difference).all():
-        raise ValueError("a result is not finite: a run diverged, and a mean over it means nothing")
-    low, high, kind = paired_interval(difference)
+        raise ValueError("a result is not finite: count diverged runs apart, their mean is undefined")
+    alpha = ALPHA / comparisons
+    low, high, kind = paired_interval(difference, 1 - alpha)
     gains = difference if higher_is_better else -difference
+    scatter = float(difference.std(ddof=1)) if len(difference) > 1 else math.nan
     return Comparison(
         without=summarize(without),
         with_=summarize(with_),
@@ -104,22 +128,25 @@ def compare(without: Sequence[float], with_: Sequence[float], higher_is_better: 
         high=high,
         interval=kind,
         p_value=paired_test(difference),
+        sign_flip_p=sign_flip_test(difference),
         effect_size=effect_size(difference),
         better=int((gains > 0).sum()),
-        seeds_needed=seeds_needed(difference),
+        worse=int((gains < 0).sum()),
+        scatter=scatter,
+        detectable=minimum_detectable(len(difference), scatter, alpha),
         higher_is_better=higher_is_better,
+        alpha=alpha,
     )
 
 
 def paired_interval(
     difference: np.ndarray, confidence: float = CONFIDENCE
-) -> tuple[float, float, Literal["bootstrap", "Student t", "none"]]:
+) -> tuple[float, float, IntervalKind]:
     """Return (low, high, kind) of the mean paired difference.
 
-    The percentile bootstrap, taken at the wider level that makes it cover what it says on small samples
-    (Hesterberg 2015): plain, it would cover 84 % instead of 95 % at five pairs. Under five pairs no
-    bootstrap can reach 95 % and Student's interval is used. The resamples are seeded, so that the same
-    runs always give the same interval.
+    Student's interval below ten pairs. From ten pairs on the percentile bootstrap, taken at the wider level that
+    corrects its coverage on small samples (Hesterberg 2015). The resamples are seeded, so that the same runs
+    always give the same interval.
     """
     n = len(difference)
     if n < 2:
@@ -145,7 +172,7 @@ def paired_interval(
 def paired_test(difference: np.ndarray) -> float:
     """Return the two-sided p-value of the paired t-test; 1 for a single pair, which tests nothing.
 
-    Where all differences are equal the t statistic does not exist, and the sign test answers instead.
+    Where all differences are equal the t statistic does not exist and the sign test is used instead.
     """
     n = len(difference)
     if n < 2:
@@ -154,6 +181,27 @@ def paired_test(difference: np.ndarray) -> float:
         moved = int((difference != 0).sum())
         return float(stats.binomtest(moved, moved).pvalue) if moved else 1.0
     return float(stats.ttest_1samp(difference, 0.0).pvalue)
+
+
+def sign_flip_test(difference: np.ndarray) -> float:
+    """Return the two-sided p-value of the sign-flip (permutation) test of the mean difference.
+
+    If GC does nothing, the arms of a pair are exchangeable and every sign pattern of the differences is equally
+    likely. The p-value is the share of patterns whose mean is at least as far from 0. No distribution is
+    assumed, but with n pairs it cannot be below 2^(1-n): 0.0625 at five pairs, 0.0078 at eight.
+    """
+    n = len(difference)
+    observed = abs(float(difference.sum())) if n else 0.0
+    if n < 2 or observed == 0:
+        return 1.0
+    threshold = observed - 1e-9 * float(np.abs(difference).sum())
+    if n <= EXACT_SIGN_FLIPS:
+        patterns = np.arange(2 ** (n - 1))[:, None] >> np.arange(n) & 1  # the last sign is fixed by symmetry
+        sums = np.abs((1 - 2 * patterns) @ difference)
+        return float((sums >= threshold).mean())
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(RESAMPLES, n))
+    extreme = int((np.abs(signs @ difference) >= threshold).sum())
+    return (extreme + 1) / (RESAMPLES + 1)
 
 
 def effect_size(difference: np.ndarray) -> float:
@@ -165,65 +213,61 @@ def effect_size(difference: np.ndarray) -> float:
     return float(correction * difference.mean() / difference.std(ddof=1))
 
 
-def seeds_needed(difference: np.ndarray, power: float = POWER) -> int | None:
-    """Return how many pairs would show a difference of this size and scatter with the given power.
+def minimum_detectable(pairs: int, scatter: float, alpha: float = ALPHA, power: float = POWER) -> float:
+    """Return the true mean difference that a t-test on `pairs` pairs with this scatter detects with this power.
 
-    None where that cannot be said (one pair, or no difference at all) or would be over 10,000.
+    It depends on the scatter of the differences and not on their mean, so it is no post-hoc power.
     """
-    n = len(difference)
-    if n < 2 or difference.mean() == 0:
-        return None
-    if np.ptp(difference) == 0:
-        return 2
-    ratio = abs(float(difference.mean() / difference.std(ddof=1)))
+    if pairs < 2 or not math.isfinite(scatter):
+        return math.nan
+    return _detectable_ratio(pairs, alpha, power) * scatter
 
-    def enough(pairs: int) -> bool:
-        return _power(pairs, ratio) >= power
 
-    if not enough(MOST_SEEDS):
-        return None
-    low, high = 1, MOST_SEEDS  # power grows with n: bisect for the first n that is enough
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
+@cache
+def _detectable_ratio(pairs: int, alpha: float, power: float) -> float:
+    """The detectable mean in standard deviations, by bisection."""
+    low, high = 0.0, 1.0
+    while _power(pairs, high, alpha) < power:
+        high *= 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _power(pairs, middle, alpha) < power else (low, middle)
     return high
 
 
-def _power(pairs: int, ratio: float) -> float:
-    """Power of the two-sided paired t-test at 5 %, for a true mean of `ratio` standard deviations."""
-    # as the F test of its square: scipy's noncentral t returns NaN in its far tail
-    critical = float(stats.t.isf((1 - CONFIDENCE) / 2, pairs - 1)) ** 2
+def pairs_to_detect(
+    difference: float, scatter: float, alpha: float = ALPHA, power: float = POWER
+) -> int | None:
+    """Return how many pairs with this scatter detect a true mean difference; None beyond 10,000 or if unknown."""
+    if not (math.isfinite(scatter) and difference > 0):
+        return None
+    if scatter == 0:
+        return 2
+    ratio = difference / scatter
+    if _power(MOST_PAIRS, ratio, alpha) < power:
+        return None
+    low, high = 1, MOST_PAIRS  # power grows with n: bisect for the first n that suffices
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _power(middle, ratio, alpha) >= power else (middle, high)
+    return high
+
+
+def _power(pairs: int, ratio: float, alpha: float) -> float:
+    """Power of the two-sided paired t-test for a true mean of `ratio` standard deviations."""
+    # computed as the F test of its square: scipy's noncentral t returns NaN in its far tail
+    critical = float(stats.t.isf(alpha / 2, pairs - 1)) ** 2
     return float(stats.ncf.sf(critical, 1, pairs - 1, pairs * ratio**2))
 
 
-def verdict(comparison: Comparison | None, claim: PairedClaim | None = None, scale: str = "own") -> Verdict:
-    """Return the verdict on the claim that GC helps, in the house's five words.
-
-    `reproduced` is said only of a run at the paper's scale whose difference agrees with the printed one
-    within both errors; a smaller or another set-up that shows the same sign is `same direction`.
-    One pair has no interval, and so no verdict.
-    """
-    if comparison is None or comparison.n < 2:
-        return "not run at this scale"
-    if not comparison.shown:
-        return "no effect"
-    if comparison.gain < 0:
-        return "opposite"
-    if claim is None or scale != "paper":
-        return "same direction"
-    own = (comparison.high - comparison.low) / (2 * stats.t.isf((1 - CONFIDENCE) / 2, comparison.n - 1))
-    allowed = float(stats.norm.isf((1 - CONFIDENCE) / 2)) * math.hypot(own, claim.standard_error or 0.0)
-    return "reproduced" if abs(comparison.difference - claim.difference) <= allowed else "same direction"
-
-
 def multiple_comparisons(comparisons: Sequence[Comparison]) -> str | None:
-    """Return the note that belongs under a table of several comparisons, or None for fewer than two."""
+    """Return the note under a table of several comparisons, or None for fewer than two."""
     tested = [comparison.p_value for comparison in comparisons if comparison.n > 1]
     if len(tested) < 2:
         return None
-    shown = sum(p < 1 - CONFIDENCE for p in tested)
-    kept = int((stats.false_discovery_control(tested) < 1 - CONFIDENCE).sum())
-    chance = len(tested) * (1 - CONFIDENCE)
+    shown = sum(p < ALPHA for p in tested)
+    kept = int((stats.false_discovery_control(tested) < ALPHA).sum())
+    chance = len(tested) * ALPHA
     return (
         f"{len(tested)} comparisons: about {chance:.1f} would have p < 0.05 by chance alone. "
         f"{shown} do here; {kept} after the Benjamini–Hochberg correction."

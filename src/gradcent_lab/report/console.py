@@ -10,13 +10,19 @@ from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report.braille_plot import plot
 from gradcent_lab.report.figures.curves import arms_of, mean_curve
 from gradcent_lab.report.tables import decimals, mean_std, signed
-from gradcent_lab.report.wording import conclude
+from gradcent_lab.report.wording import advise, conclude
 from gradcent_lab.report.write import Written
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-COLOURS = {"same direction": "blue", "reproduced": "green", "opposite": "yellow"}
+COLOURS = {
+    "helps": "green",
+    "hurts": "yellow",
+    "reproduced": "green",
+    "same direction": "blue",
+    "opposite": "yellow",
+}
 
 
 def print_findings(console: Console, found: Sequence[Finding]) -> None:
@@ -27,7 +33,7 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
 
     for finding in found:
         result = finding.comparison
-        if result is None:
+        if result is None and not finding.divergence.any:
             continue
         places = decimals(finding)
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
@@ -39,13 +45,15 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
             x, y = getattr(a, finding.epoch), getattr(b, finding.epoch)
             values = (f"{x:.{places}f}", f"{y:.{places}f}", signed(y - x, places))
             table.add_row(str(a.seed), *values, style="dim")
-        if result.n > 1:
+        if result is not None and result.n > 1:
             means = (mean_std(result.without, places), mean_std(result.with_, places))
             table.add_row("mean", *means, signed(result.difference, places), style="bold")
-        console.print(Padding(table, (0, 0, 0, 2), expand=False))
-        colour = COLOURS.get(finding.verdict, "default")
+        if result is not None:
+            console.print(Padding(table, (0, 0, 0, 2), expand=False))
+        colour = COLOURS.get(finding.answer.kind, "default")
         console.print(f"\n  verdict: [bold {colour}]{finding.verdict}[/]", highlight=False)
-        console.print(Padding(Text(conclude(finding)), (0, 0, 1, 2), expand=False))
+        console.print(Padding(Text(conclude(finding)), (0, 0, 0, 2), expand=False))
+        console.print(Padding(Text(advise(finding), style="bold"), (0, 0, 1, 2), expand=False))
 
 
 def print_curves(console: Console, found: Sequence[Finding]) -> None:

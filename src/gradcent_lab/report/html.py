@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from gradcent_lab.analysis import paper_claims as claims
 from gradcent_lab.analysis.findings import Finding, findings
+from gradcent_lab.analysis.verdict import Verdict
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.experiment.study import SAME
 from gradcent_lab.report import figures
@@ -32,7 +33,7 @@ from gradcent_lab.report.tables import (
     other_epoch,
     signed,
 )
-from gradcent_lab.report.wording import MEANING, conclude
+from gradcent_lab.report.wording import MEANING, advise, conclude
 from gradcent_lab.store.atomic_files import make_folder, write_atomically
 from gradcent_lab.store.records import RunRecord
 
@@ -108,12 +109,12 @@ def render(sections: Sequence[Section], *, title: str, kicker: str, missing: boo
 
 
 def _answer(found: Sequence[Finding]) -> str:
-    judged = [f for f in found if f.comparison]
+    judged = [f for f in found if f.comparison or f.divergence.any]
     if len(judged) == 1:
-        pill, words = _pill(judged[0].verdict), _e(conclude(judged[0]))
-        return f'<p class="answer">{pill}<br>{words}</p>'
-    counts = {verdict: sum(f.verdict == verdict for f in judged) for verdict in MEANING}
-    parts = [f"{count} {_pill(verdict)}" for verdict, count in counts.items() if count]
+        pill, evidence, advice = _pill(judged[0].answer), _e(conclude(judged[0])), _e(advise(judged[0]))
+        return f'<p class="answer">{pill}<br>{evidence}<br><strong>{advice}</strong></p>'
+    counts = {kind: sum(f.answer.kind == kind for f in judged) for kind in MEANING}
+    parts = [f"{count} {_pill(Verdict(kind))}" for kind, count in counts.items() if count]
     return f'<p class="answer">{len(judged)} comparisons: {", ".join(parts)}</p>' if judged else ""
 
 
@@ -184,7 +185,7 @@ def _table(table: Table, found: Sequence[Finding]) -> str:
         for name, value in zip(table.header[1:-1], row[1:-1], strict=True):
             kind = ' class="none"' if value == DASH else ""
             cells.append(f'<td data-label="{_e(name)}"{kind}>{_e(value)}</td>')
-        cells.append(f'<td data-label="verdict">{_pill(finding.verdict)}</td>')
+        cells.append(f'<td data-label="verdict">{_pill(finding.answer)}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return (
         f'<div class="wide"><table class="stack"><thead><tr>{head}</tr></thead>'
@@ -298,7 +299,7 @@ def _missing(done: set[int | None]) -> str:
         text = (
             f"{len(pairs)} pairs, differences {signed(span[0], 2)} to {signed(span[-1], 2)} ({info.metric})"
         )
-        pill = _pill("not run at this scale")
+        pill = _pill(Verdict("not run at this scale"))
         name = f"Table {number}: {info.caption}"
         rows.append(
             f'<tr><th scope="row">{_e(name)}</th><td data-label="paper">{_e(text)}</td><td>{pill}</td></tr>'
@@ -312,16 +313,20 @@ def _missing(done: set[int | None]) -> str:
 
 
 def _footer(found: Iterable[Finding]) -> str:
-    used = {f.verdict for f in found}
-    items = "".join(f"<dt>{_pill(v)}</dt><dd>{_e(text)}</dd>" for v, text in MEANING.items() if v in used)
+    used = {f.answer.kind for f in found}
+    items = "".join(
+        f"<dt>{_pill(Verdict(kind))}</dt><dd>{_e(text)}</dd>"
+        for kind, text in MEANING.items()
+        if kind in used
+    )
     return (
         f"<h3>The verdicts</h3><dl>{items}</dl><p>Both arms of a pair begin with the same weights and see "
         "the same batches. GC: gradient centralization, Yong, Huang, Hua and Zhang, ECCV 2020.</p>"
     )
 
 
-def _pill(verdict: str) -> str:
-    return f'<span class="pill {verdict.replace(" ", "-")}">{_e(verdict)}</span>'
+def _pill(verdict: Verdict) -> str:
+    return f'<span class="pill {verdict.kind.replace(" ", "-")}">{_e(verdict.label)}</span>'
 
 
 def _code(text: str) -> str:

@@ -78,12 +78,23 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
     ]
     short = [f for f in found if f.comparison and f.comparison.interval == "Student t"]
     if short:
-        lines.append("Under five pairs the interval is Student's instead of the bootstrap's.")
+        lines.append("Below ten pairs the interval is Student's, otherwise the bootstrap's.")
     for finding in found:
         if finding.unpaired:
             seeds = ", ".join(map(str, finding.unpaired))
             lines.append(
                 f"{finding.cell}, {finding.arm}: left out, because only one arm was run: seed {seeds}."
+            )
+        counts = finding.divergence
+        if counts.any:
+            lines.append(
+                f"{finding.cell}, {finding.arm}: {counts.without} of {counts.pairs} runs without GC and {counts.with_} "
+                "with GC diverged; the means leave these pairs out."
+            )
+        if finding.environments:
+            lines.append(
+                f"{finding.cell}, {finding.arm}: the two runs of a pair ran in different environments "
+                f"({'; '.join(finding.environments[:3])})."
             )
     many = multiple_comparisons([f.comparison for f in found if f.comparison])
     return tuple(lines + ([many] if many else []))
@@ -198,7 +209,8 @@ def p_words(p: float) -> str:
 CSV_HEADER = (
     *("study", "scale", "cell", "arm", "metric", "epoch", "verdict", "seeds"),
     *("n", "mean_without", "std_without", "mean_with", "std_with", "difference", "low", "high"),
-    *("interval", "p", "effect_size", "better", "seeds_needed", "paper_without", "paper_with"),
+    *("interval", "p", "p_sign_flip", "effect_size", "better", "worse", "detectable"),
+    *("diverged_without", "diverged_with", "paper_without", "paper_with"),
 )
 
 
@@ -209,13 +221,13 @@ def findings_csv(found: Sequence[Finding]) -> str:
     writer.writerow(CSV_HEADER)
     for f in found:
         words = [f.study, f.scale, f.cell, f.arm, f.metric, f.epoch, f.verdict, " ".join(map(str, f.seeds))]
-        numbers: list[object] = [0, *[""] * 12]
+        numbers: list[object] = [0, *[""] * 14]
         if r := f.comparison:
             arms = [r.without.mean, r.without.std, r.with_.mean, r.with_.std]
-            test = [r.interval, r.p_value, r.effect_size, r.better, r.seeds_needed]
+            test = [r.interval, r.p_value, r.sign_flip_p, r.effect_size, r.better, r.worse, r.detectable]
             numbers = [r.n, *arms, r.difference, r.low, r.high, *test]
         paper = [f.claim.without.mean, f.claim.with_.mean] if f.claim else ["", ""]
-        writer.writerow([*words, *numbers, *paper])
+        writer.writerow([*words, *numbers, f.divergence.without, f.divergence.with_, *paper])
     return stream.getvalue()
 
 

@@ -1,61 +1,122 @@
-"""What a finding means, in sentences: the same words in the terminal and in the report."""
+"""Findings in sentences: verdict, evidence and advice, with the same words in the terminal and in the report."""
 
 from __future__ import annotations
 
 from gradcent_lab.analysis.findings import Finding
-from gradcent_lab.analysis.statistics import FEWEST_FOR_BOOTSTRAP, Verdict
+from gradcent_lab.analysis.statistics import RECOMMENDED_PAIRS, Comparison
+from gradcent_lab.analysis.verdict import Kind, round_up
 from gradcent_lab.experiment.metric_name import split_metric_name
-from gradcent_lab.report.tables import decimals, interval_words, p_words, signed
+from gradcent_lab.report.tables import decimals, interval_words, mean_std, p_words, signed
 
 NBSP = "\N{NO-BREAK SPACE}"
-MEANING: dict[Verdict, str] = {
-    "reproduced": "at the paper's scale: the interval leaves out 0, and the paper's difference agrees within errors",
-    "same direction": "better with GC: the interval leaves out 0, p < 0.05; not the paper's scale, or not its size",
-    "no effect": "none shown: the interval holds 0, or p ≥ 0.05; that is not proof of absence",
-    "opposite": "worse with GC: the interval leaves out 0, p < 0.05",
-    "not run at this scale": "no pairs, or a single one, which has no interval",
+SPREAD_RATIO = 3.0  # a change of the spread over seeds by this factor is reported
+
+MEANING: dict[Kind, str] = {
+    "helps": "better with GC: the interval excludes 0 and p < 0.05, or the sign-flip test's p < 0.01",
+    "hurts": "worse with GC, by the same rule",
+    "equivalent": "the whole interval lies within the margin: a larger difference is excluded with 95 % confidence",
+    "inconclusive": "the runs neither show a difference nor exclude one that matters: not the same as no effect",
+    "reproduced": (
+        "at the paper's scale with its settings: both means are near the paper's, the difference agrees within "
+        "errors, and the interval excludes half the paper's difference"
+    ),
+    "same direction": "better with GC, but not at the paper's scale, not with its settings, or not of its size",
+    "opposite": "worse with GC where the paper reports a gain",
+    "not run at this scale": "no pairs",
 }
 
 
 def conclude(finding: Finding) -> str:
-    """Return the answer in one or two sentences: what was seen, and what it would take to know more."""
+    """Return the evidence in one or two sentences: difference, interval, tests, pairs won, diverged runs."""
     result = finding.comparison
+    diverged = divergence_sentence(finding)
     if result is None:
-        return "Not run here."
+        return diverged or "Not run here."
     name, unit = split_metric_name(finding.metric)
-    seen = f"{name} {signed(result.difference, decimals(finding))}{unit}"
+    difference = f"{name} {signed(result.difference, decimals(finding))}{unit} with GC"
     if result.n == 1:
-        return f"One pair, {seen}: that says nothing about an effect. Run five seeds or more."
-    detail = (
-        f"95{NBSP}% interval {interval_words(finding)}, {result.n}{NBSP}pairs, p{NBSP}{_p(result.p_value)}"
+        return _join(f"One pair, {difference}: one pair has no interval.", diverged)
+    percent = f"{100 * (1 - result.alpha):.3g}"
+    evidence = (
+        f"{percent}{NBSP}% interval {interval_words(finding)}, {result.n}{NBSP}pairs, "
+        f"t-test p{NBSP}{_p(result.p_value)}, sign-flip p{NBSP}{_p(result.sign_flip_p)}"
     )
-    if result.shown:
-        word = "better" if result.gain > 0 else "worse"
-        count = result.better if result.gain > 0 else sum(_worse(finding))
-        return f"{seen} with GC, {word} in {count} of {result.n} pairs ({detail})."
-    return f"No effect shown: {seen} ({detail}). {more_seeds(finding)}".rstrip()
+    won = f"better in {result.better}, worse in {result.worse} of {result.n} pairs"
+    return _join(f"{difference}, {won} ({evidence}).", spread_sentence(finding), diverged)
 
 
-def more_seeds(finding: Finding) -> str:
-    """Say how many seeds the difference seen would need (at 80 % power), where the runs do not show it."""
+def spread_sentence(finding: Finding) -> str:
+    """Return the change of the spread over seeds, where it is large: a collapse from 15.9 to 0.8 is a finding."""
     result = finding.comparison
-    if result is None or result.n < 2 or result.shown:
+    if result is None or result.n < 3 or not (result.without.std > 0 or result.with_.std > 0):
         return ""
-    if result.difference == 0:
-        return "The arms came out equal on average."
-    if result.seeds_needed is None:
-        return "If it were real, a difference this small would take over 10,000 seeds to show."
-    need = max(result.seeds_needed, result.n + 1)
-    return f"If it were real, a difference of this size would take about {need} seeds to show."
+    small, large = sorted((result.without.std, result.with_.std))
+    if large < SPREAD_RATIO * small:
+        return ""
+    places = decimals(finding)
+    return f"The spread over seeds goes from {result.without.std:.{places}f} to {result.with_.std:.{places}f} with GC."
+
+
+def divergence_sentence(finding: Finding) -> str:
+    """Return how many runs of each arm diverged; empty where none did."""
+    counts = finding.divergence
+    if not counts.any:
+        return ""
+    left_out = counts.pairs - len(finding.without)
+    rest = f" The means leave out {left_out} of {counts.pairs} pairs." if finding.without else ""
+    return f"Diverged: {counts.without} of {counts.pairs} runs without GC, {counts.with_} with GC.{rest}"
+
+
+def advise(finding: Finding) -> str:
+    """Return what to do next; it follows from the verdict."""
+    answer, result = finding.answer, finding.comparison
+    unit = split_metric_name(finding.metric)[1]
+    if answer.kind in ("helps", "reproduced", "same direction"):
+        if answer.because == "divergence":
+            return "Use GC here: runs without it diverge more often."
+        return "Use GC here."
+    if answer.kind in ("hurts", "opposite"):
+        if answer.because == "divergence":
+            return "Do not use GC here: runs with it diverge more often."
+        return "Do not use GC here."
+    if answer.kind == "equivalent":
+        return (
+            f"GC makes no difference that matters here (margin {answer.margin:g}{unit}): leave it off or on."
+        )
+    if answer.kind == "not run at this scale":
+        return ""
+    if answer.because == "divergence":
+        return (
+            "Inconclusive because runs diverged: lower the learning rate, or add pairs to see which arm "
+            "diverges more often."
+        )
+    if result is None or result.n < 2:
+        return f"Inconclusive: run {RECOMMENDED_PAIRS} pairs or more."
+    margin = f"{answer.margin:.3g}{unit}"
+    if answer.more_pairs is None:
+        return (
+            f"Inconclusive: differences scatter so much that detecting {margin} would take more than 10,000 pairs. "
+            "Find out what makes runs differ first, or give a larger --margin."
+        )
+    detectable = f"{round_up(result.detectable)}{unit}"
+    return (
+        f"Inconclusive: these pairs detect a difference of {detectable} or more (80{NBSP}% power). "
+        f"To detect {margin}, add about {answer.more_pairs} pairs."
+    )
 
 
 def warning(n: int) -> str | None:
-    """Return the warning for a number of seeds that is too small to say anything, or None."""
-    if n >= FEWEST_FOR_BOOTSTRAP:
+    """Return the warning for a number of seeds that is too small to show anything, or None."""
+    if n >= RECOMMENDED_PAIRS:
         return None
     if n == 1:
         return "one seed has no interval and shows nothing: five or more are needed"
     return f"{n} seeds can show only a very large effect: five or more are needed"
+
+
+def means_sentence(result: Comparison, places: int) -> str:
+    """Return both means: `85.1 ± 15.9 without GC, 95.3 ± 0.8 with`."""
+    return f"{mean_std(result.without, places)} without GC, {mean_std(result.with_, places)} with"
 
 
 def _p(p: float) -> str:
@@ -63,7 +124,5 @@ def _p(p: float) -> str:
     return (text if text.startswith("<") else f"= {text}").replace(" ", NBSP)
 
 
-def _worse(finding: Finding) -> list[bool]:
-    pairs = zip(finding.without, finding.with_, strict=True)
-    sign = 1 if finding.higher_is_better else -1
-    return [sign * (getattr(b, finding.epoch) - getattr(a, finding.epoch)) < 0 for a, b in pairs]
+def _join(*sentences: str) -> str:
+    return " ".join(sentence for sentence in sentences if sentence)

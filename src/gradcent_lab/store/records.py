@@ -59,6 +59,7 @@ class RunRecord:
     best_epoch: int = 0
     initial_weights: str = ""
     seconds: float = 0.0
+    diverged: str = ""  # where and how the loss stopped being a number; empty for a run that finished
     metrics: tuple[str, ...] = ()  # where a run has more than one, the names under which its curves have them
 
     def iterations(self) -> list[dict[str, Any]]:
