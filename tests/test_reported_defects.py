@@ -129,3 +129,152 @@ def test_a_subclass_that_keeps_torchs_step_decays_as_its_parent() -> None:
         backward(model, batch())
         optimizer.step()
     torch.testing.assert_close(model.weight.detach().sum(1), before, rtol=0, atol=1e-12)
+
+
+# --- attach is all or nothing ----------------------------------------------------------------------------------------
+
+
+def with_gradient_clipping(optimizer: type) -> type:
+    """As detectron2's solver does: `super(type(self), self)` names the wrong class once the class is exchanged."""
+
+    def step(self: Any, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for param in group["params"]:
+                nn.utils.clip_grad_norm_(param, 1.0)
+        super(type(self), self).step(closure)
+
+    return type(optimizer.__name__ + "WithGradientClip", (optimizer,), {"step": step})
+
+
+@pytest.mark.parametrize("at", ["gradient", "update"])
+def test_detectron2s_clipping_optimizer_steps(at: Any) -> None:
+    x, model, reference = batch(), linear(), linear()
+    cls = with_gradient_clipping(torch.optim.SGD)
+    optimizer = gradcent.attach(cls(model.parameters(), lr=0.1, momentum=0.9), model, at=at)
+    truth = torch.optim.SGD(reference.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(4):
+        backward(model, x)
+        backward(reference, x)
+        optimizer.step()
+        if at == "gradient":
+            reference.weight.grad = without_row_mean(reference.weight.grad)
+        nn.utils.clip_grad_norm_(reference.weight, 1.0)
+        before = reference.weight.detach().mean(1, keepdim=True)
+        truth.step()
+        if at == "update":
+            with torch.no_grad():
+                reference.weight += before - reference.weight.mean(1, keepdim=True)
+    torch.testing.assert_close(model.weight, reference.weight, rtol=0, atol=1e-12)
+    gradcent.detach(optimizer)
+    assert type(optimizer) is cls
+    optimizer.step()
+
+
+class DPOptimizer(torch.optim.Optimizer):
+    """As opacus.optimizers.DPOptimizer: wraps an optimizer and does not call Optimizer.__init__."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str = "original_optimizer") -> None:
+        setattr(self, name, optimizer)
+        self.wrapped = name
+
+    @property
+    def inner(self) -> torch.optim.Optimizer:
+        return getattr(self, self.wrapped)
+
+    param_groups = property(lambda self: self.inner.param_groups)
+    state = property(lambda self: self.inner.state)
+    defaults = property(lambda self: self.inner.defaults)
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("original_optimizer", "attach to that one: "), ("_hidden", "no step hooks")]
+)
+def test_a_wrapper_without_hooks_is_refused_and_left_as_it_was(name: str, message: str) -> None:
+    model = linear()
+    one, other = (DPOptimizer(torch.optim.SGD(model.parameters(), lr=0.1), name) for _ in range(2))
+    step = DPOptimizer.step
+    with pytest.raises(TypeError, match=message):
+        gradcent.attach(one, model)
+    assert gradcent.attached(one) is None
+    assert type(one) is DPOptimizer
+    assert DPOptimizer.step is step
+    backward(model, batch())
+    other.step()
+    one.step()
+    gradcent.attach(one.inner, model)
+    before = model.weight.detach().sum(1)
+    one.step()
+    torch.testing.assert_close(model.weight.detach().sum(1), before)
+
+
+def test_an_attach_that_fails_late_is_undone() -> None:
+    """Under `-W error` the remark about momentum is an exception."""
+
+    class Plain(torch.optim.SGD):
+        def step(self, closure: Any = None) -> Any:
+            return super().step(closure)
+
+    model = linear()
+    optimizer = Plain(
+        [{"params": model.parameters(), "centralize": True}, {"params": [], "centralize": False}],
+        lr=0.1,
+        momentum=0.9,
+    )
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    backward(model, batch())
+    optimizer.step()
+    attributes, step = dict(optimizer.__dict__), Plain.__dict__["step"]
+    with pytest.raises(UserWarning, match="momentum of weight was gathered without GC"):
+        gradcent.attach(optimizer, model)
+    assert type(optimizer) is Plain
+    assert Plain.__dict__["step"] is step
+    assert optimizer.__dict__ == attributes
+    assert not optimizer._optimizer_step_pre_hooks
+    assert gradcent.attached(optimizer) is None
+    before = model.weight.detach().sum(1)
+    optimizer.step()
+    scheduler.step()
+    assert float((model.weight.detach().sum(1) - before).abs().max()) > 1e-3
+
+
+def test_swapped_arguments_get_a_hint() -> None:
+    model = linear()
+    with pytest.raises(TypeError, match=r"swapped: call gradcent\.attach\(optimizer, model\)"):
+        gradcent.attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
+def test_attach_beside_attach_to_gradients_warns() -> None:
+    model = linear()
+    handles = gradcent.attach_to_gradients(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match=r"attach_to_gradients centralizes .* already \(weight\)"):
+        gradcent.attach(optimizer, model)
+    handles.remove()
+    with pytest.warns(UserWarning, match="attach centralizes weight already"):
+        handles = gradcent.attach_to_gradients(model)
+    handles.remove()
+    gradcent.detach(optimizer)
+    gradcent.attach_to_gradients(model).remove()
+    gradcent.attach(optimizer, model)
+
+
+def test_deepspeeds_optimizers_used_on_their_own_are_accepted() -> None:
+    """Classes of deepspeed.ops hold the model's parameters unless ZeRO flattened them."""
+
+    class DeepSpeedCPUAdam(torch.optim.Optimizer):
+        def __init__(self, params: Any, weight_decay: float, adamw_mode: bool) -> None:
+            super().__init__(params, {"weight_decay": weight_decay})
+            self.adam_w_mode = adamw_mode
+
+    DeepSpeedCPUAdam.__module__ = "deepspeed.ops.adam.cpu_adam"
+    for adamw_mode, kind in ((True, "decoupled"), (False, "coupled")):
+        model = linear()
+        optimizer = DeepSpeedCPUAdam(model.parameters(), 0.1, adamw_mode)
+        gradcent.attach(optimizer, model)
+        assert gradcent.decay.decay_kind(optimizer, optimizer.param_groups[0]) == kind
+    flat = nn.Parameter(torch.zeros(24))
+    with pytest.raises(TypeError, match="flattened pieces"):
+        gradcent.attach(DeepSpeedCPUAdam([flat], 0.1, True), model)

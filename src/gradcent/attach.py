@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from . import optim
-from .attachment import At, Attachment, Decay, NonFinite, Options
+from .attachment import ATTACHMENTS, At, Attachment, Decay, NonFinite, Options
 from .dtensor import centralize as sharded
+from .gradient_hooks import hooked_handles
 from .operator import vector_means
 from .optim._base import Centralized, Hooked, Seamed
 from .plan import Layers, Overrides, Plan, models_of
@@ -58,15 +60,16 @@ def attach(
     """
     options = Options(layers, at, decay, overrides, kernel, nonfinite)
     _refuse(optimizer, model)
-    plain: Any = type(optimizer)
-    made: Any = centralized_class(plain)
+    made: Any = centralized_class(type(optimizer))  # type: ignore[arg-type]
     made._gradcent_refuse(options)
     attachment = Attachment(optimizer, model, plan, options)
-    _take_step_back(optimizer)
-    optimizer.__class__ = made
-    optimizer._patch_step_function()
-    optimizer._join(attachment)  # type: ignore[attr-defined]
-    _say_if_momentum_leans(optimizer, attachment)
+    with _undone_on_error(optimizer, attachment):
+        _take_step_back(optimizer)
+        optimizer.__class__ = made
+        optimizer._patch_step_function()
+        optimizer._join(attachment)  # type: ignore[attr-defined]
+        _say_if_momentum_leans(optimizer, attachment)
+        _warn_if_gradients_hooked(attachment)
     return optimizer
 
 
@@ -79,12 +82,47 @@ def detach(optimizer: Opt) -> Opt:
         optimizer._gradcent_hooks.remove()  # type: ignore[attr-defined]
     _take_step_back(optimizer)
     attachment.give_switches_back(optimizer)
+    ATTACHMENTS.discard(attachment)
     for name in ("_gradcent", "_gradcent_hooks", "_gradcent_body"):
         optimizer.__dict__.pop(name, None)
     # SGDW and users' own subclasses of drop-ins have no plain class to go back to: they stay, switched off.
     optimizer.__class__ = _plain_class(type(optimizer))
     optimizer._patch_step_function()  # torch's class may never have been used yet, and its hooks not be in place
     return optimizer
+
+
+@contextlib.contextmanager
+def _undone_on_error(optimizer: torch.optim.Optimizer, attachment: Attachment) -> Iterator[None]:
+    """Undo a failed attach: the object's class and attributes, and the class's `step`, which other objects use."""
+    plain, attributes = type(optimizer), dict(optimizer.__dict__)
+    hooks = [
+        (value, dict(value)) for name, value in attributes.items() if name.startswith("_optimizer_step_")
+    ]
+    steps = [(base, base.__dict__["step"]) for base in plain.__mro__ if "step" in base.__dict__]
+    try:
+        yield
+    except BaseException:
+        optimizer.__class__ = plain
+        optimizer.__dict__.clear()
+        optimizer.__dict__.update(attributes)
+        for value, items in hooks:
+            value.clear()
+            value.update(items)
+        for base, step in steps:
+            base.step = step  # type: ignore[attr-defined]
+        attachment.give_switches_back(optimizer)
+        ATTACHMENTS.discard(attachment)
+        raise
+
+
+def _warn_if_gradients_hooked(attachment: Attachment) -> None:
+    names = [entry.name for parameter, entry in attachment.plan.named() if hooked_handles(parameter)]
+    if names:
+        warnings.warn(
+            f"gradcent: attach_to_gradients centralizes the gradients of this model already ({names[0]}); use one of "
+            "the two: call remove() on what attach_to_gradients returned, or do not attach to the optimizer",
+            stacklevel=3,
+        )
 
 
 def attached(optimizer: torch.optim.Optimizer) -> Attachment | None:
@@ -128,15 +166,22 @@ def _dynamic(plain: type, mixin: type[Centralized], extra: dict[str, Any]) -> ty
     def reduce(self: Any) -> tuple[Any, ...]:
         return _rebuild, (plain,), self.__getstate__()
 
+    def parent_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Serve `super(type(self), self).step`, which detectron2's classes call: they mean the plain class's parent."""
+        return super(plain, self).step(*args, **kwargs)  # type: ignore[arg-type]
+
+    between = type("ParentStep", (), {"step": parent_step})
+
     def mro(cls: type) -> list[type]:
         ours, *theirs = [each for each in type.mro(cls) if each is not object]
-        return [ours, *sorted(theirs, key=lambda each: not issubclass(each, Centralized)), object]
+        return [ours, between, *sorted(theirs, key=lambda each: not issubclass(each, Centralized)), object]
 
     # An object's class may be exchanged only for one of the same memory layout, and Python takes that from
     # the first base. So the plain class stands first, and the order of methods is set by hand.
     order = type(type(plain).__name__, (type(plain),), {"mro": mro})
     names = {"__module__": plain.__module__, "__doc__": plain.__doc__, "__reduce__": reduce, **extra}
     names["_gradcent_plain"] = plain
+    names.setdefault("step", mixin.__dict__.get("step", plain.step))  # type: ignore[attr-defined]
     made: type = order(plain.__name__, (plain, mixin), names)
     made.__qualname__ = plain.__qualname__
     return made
@@ -149,7 +194,10 @@ def _rebuild(plain: type) -> Any:
 
 def _refuse(optimizer: Any, model: Any) -> None:
     """Say what cannot be done, and the way out."""
-    if type(optimizer).__module__.startswith("deepspeed."):
+    if isinstance(optimizer, nn.Module) and isinstance(model, torch.optim.Optimizer):
+        raise TypeError("the arguments are swapped: call gradcent.attach(optimizer, model)")
+    module = type(optimizer).__module__
+    if module.startswith("deepspeed.") and not module.startswith("deepspeed.ops."):
         raise TypeError(_FLAT)
     if not isinstance(optimizer, torch.optim.Optimizer):
         inner = next(
@@ -157,16 +205,18 @@ def _refuse(optimizer: Any, model: Any) -> None:
         )
         hint = f"; attach to the one inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
         raise TypeError(f"attach needs a torch.optim.Optimizer, got {type(optimizer).__name__}{hint}")
-    for name in (
-        "optimizer",
-        "optim",
-        "base_optimizer",
-    ):  # Accelerate's wrapper, ZeroRedundancyOptimizer, SAM
+    # Accelerate's wrapper, ZeroRedundancyOptimizer, SAM, Opacus
+    for name in ("optimizer", "optim", "base_optimizer", "original_optimizer"):
         if isinstance(getattr(optimizer, name, None), torch.optim.Optimizer):
             raise TypeError(
                 f"{type(optimizer).__name__} only passes its steps on to another optimizer; "
                 f"attach to that one: gradcent.attach(optimizer.{name}, model)"
             )
+    if "_optimizer_step_pre_hooks" not in optimizer.__dict__:
+        raise TypeError(
+            f"{type(optimizer).__name__} does not call torch.optim.Optimizer.__init__, so it has no step hooks; if it "
+            "wraps another optimizer, attach to that one"
+        )
     several = getattr(optimizer, "optimizers", None)  # torchtitan's container
     if isinstance(several, (list, tuple)) and any(isinstance(e, torch.optim.Optimizer) for e in several):
         raise TypeError(

@@ -28,6 +28,7 @@ KERNELS = ("auto", "native", "triton", "foreach", "reference")
 SWITCH = "centralize"  # the key of a param group that turns GC on or off for it
 
 _identities = itertools.count()
+ATTACHMENTS: weakref.WeakSet[Attachment] = weakref.WeakSet()  # those in use, for a warning
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Attachment:
             self.add_group(optimizer, group, said=False)
         self._look_for_strangers()
         self.plan.require_something("optimizer's share of the model")
+        ATTACHMENTS.add(self)
         # Only now: a refused attach must not forget what a group asked for.
         for group in optimizer.param_groups:
             group.pop(SWITCH, None)

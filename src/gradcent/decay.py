@@ -20,17 +20,18 @@ DecayKind = Literal["coupled", "decoupled", "none", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class ByFlag:
-    """The kind depends on a boolean key of the param group."""
+    """The kind depends on a boolean: a key of the param group, or an attribute of the optimizer."""
 
     key: str
     absent: DecayKind  # older releases and their checkpoints do not have the key
     false: DecayKind = "coupled"
 
-    def kind(self, group: dict[str, Any]) -> DecayKind:
+    def kind(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> DecayKind:
         """Return the kind of this param group."""
-        if self.key not in group:
+        flag = group.get(self.key, getattr(optimizer, self.key, None))
+        if flag is None:
             return self.absent
-        return "decoupled" if group[self.key] else self.false
+        return "decoupled" if flag else self.false
 
 
 # torch's classes
@@ -52,9 +53,12 @@ _TORCH: dict[str, DecayKind | ByFlag] = {
 }
 
 # Other packages, as "package.Class", so that nothing is imported. Each kind was read in the package's
-# source and is checked by tests/test_decay_kinds.py.
+# source; tests/test_decay_kinds.py checks all but the GPU-only ones.
 _OTHERS: dict[str, DecayKind | ByFlag] = {
+    "apex.FusedAdam": ByFlag("adam_w_mode", absent="decoupled"),
     "came_pytorch.CAME": "decoupled",
+    "deepspeed.DeepSpeedCPUAdam": ByFlag("adam_w_mode", absent="decoupled"),
+    "deepspeed.FusedAdam": ByFlag("adam_w_mode", absent="decoupled"),
     # all classes of heavyball; its NAdam and SOAPNAdam mix both forms unless the flag is set
     "heavyball.BaseOpt": ByFlag("decoupled_weight_decay", absent="decoupled", false="unknown"),
     "lion_pytorch.Lion": "decoupled",
@@ -155,7 +159,7 @@ def _known_kind(optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> Deca
         _kinds[cls] = _kind_of_class(cls)
     kind = _kinds[cls]
     if isinstance(kind, ByFlag):
-        return kind.kind(group)
+        return kind.kind(optimizer, group)
     if kind == "unknown" and "weight_decouple" in group:  # pytorch-optimizer's flag
         if group["weight_decouple"]:
             return "decoupled"

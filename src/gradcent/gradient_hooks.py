@@ -7,12 +7,14 @@ a coupled λw stays outside the projection (Pg + λw instead of P(g + λw)).
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .attachment import ATTACHMENTS
 from .dtensor import centralize as sharded
 from .layout import Layout
 from .operator import centralize
@@ -55,6 +57,7 @@ def attach_to_gradients(
     _refuse(models)
     plan = Plan.chosen(model, plan, layers=layers, overrides=overrides)
     plan.require_something()
+    _warn_if_attached(plan)
     handles = GradientHandles(plan)
     places: dict[int, list[_Place]] = {}
     for module in (each for root in models for each in root.modules()):
@@ -87,11 +90,10 @@ class _Place:
         whole = tensor.numel() == self.layout.numel or hasattr(tensor, "ds_shape")
         if not tensor.requires_grad or not whole:
             return  # frozen, or the piece of a sharded one, which backward does not reach
-        mark = getattr(tensor, _MARK, None)
-        before = None if mark is None else mark.handles
+        before = hooked_handles(tensor)
         if before is self.handles:
             return
-        if before is not None and not before._removed:
+        if before is not None:
             raise ValueError(
                 f"gradcent.attach_to_gradients was called already for {self.name} of "
                 f"{type(self.module).__name__}; call remove() on what it returned first"
@@ -120,6 +122,24 @@ class _Watch:
 
 
 _MARK = "_gradcent_hooked"
+
+
+def hooked_handles(tensor: Tensor) -> GradientHandles | None:
+    """Return the handles of the `attach_to_gradients` that hooked this tensor, None if there is none now."""
+    mark = getattr(tensor, _MARK, None)
+    return None if mark is None or mark.handles._removed else mark.handles
+
+
+def _warn_if_attached(plan: Plan) -> None:
+    for attachment in ATTACHMENTS:
+        for parameter, entry in plan.named():
+            if entry.layout is not None and attachment.plan.layout(parameter) is not None:
+                warnings.warn(
+                    f"gradcent: attach centralizes {entry.name} already, in the steps of its optimizer; use one of the "
+                    "two: do not call attach_to_gradients, or gradcent.detach(optimizer) first",
+                    stacklevel=3,
+                )
+                return
 
 
 class _Mark:
