@@ -278,3 +278,48 @@ def test_deepspeeds_optimizers_used_on_their_own_are_accepted() -> None:
     flat = nn.Parameter(torch.zeros(24))
     with pytest.raises(TypeError, match="flattened pieces"):
         gradcent.attach(DeepSpeedCPUAdam([flat], 0.1, True), model)
+
+
+# --- gradients and weights that are views, or other tensors than before ----------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", ["auto", "reference", "foreach", "native"])
+@pytest.mark.parametrize("way", ["centralize_gradients_", "hooks"])
+def test_a_gradient_that_is_a_strided_slice_is_centralized_in_its_buffer(kernel: str, way: str) -> None:
+    """Rows padded to 8 elements, as flat gradient buffers have them."""
+    if kernel == "native" and not gradcent.kernels.native.available():
+        pytest.skip(gradcent.kernels.native.reason())
+    model = linear(6, 5)
+    buffer = torch.randn(5, 8, dtype=torch.float64)
+    before = buffer.clone()
+    model.weight.grad = buffer[:, :6]
+    if way == "hooks":
+        optimizer = DecoupledSGDW(model.parameters(), lr=0.0)
+        optimizer.param_groups[0]["initial_lr"] = 1.0
+        gradcent.attach(optimizer, model, kernel=kernel).step()
+    else:
+        gradcent.centralize_gradients_(model, kernel=kernel)
+    assert model.weight.grad.data_ptr() == buffer.data_ptr()
+    torch.testing.assert_close(buffer[:, :6], without_row_mean(before[:, :6]))
+    assert torch.equal(buffer[:, 6:], before[:, 6:])
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "shared"),
+    [
+        ((5, 6), (8, 1), False),
+        ((5, 6), (0, 1), True),
+        ((1, 6), (0, 1), False),
+        ((5, 6), (3, 1), True),
+        ((3, 2), (1, 3), False),
+        ((4, 3), (2, 3), True),
+        ((2, 3, 4), (30, 1, 5), False),
+        ((0, 3), (0, 0), False),
+    ],
+)
+def test_shared_elements_are_found(size: tuple[int, ...], stride: tuple[int, ...], shared: bool) -> None:
+    from gradcent.operator import has_shared_elements
+
+    view = torch.arange(200.0).as_strided(size, stride)
+    assert has_shared_elements(view) is shared
+    assert shared is (len(set(view.flatten().tolist())) < view.numel())

@@ -79,6 +79,20 @@ def restore_means_(tensor: Tensor, layout: Layout, means: Tensor) -> Tensor:
     return tensor
 
 
+def has_shared_elements(tensor: Tensor) -> bool:
+    """Whether several elements may occupy one place in memory, as in an expanded gradient.
+
+    A slice of a larger buffer has gaps, but no shared elements: it can be written in place.
+    """
+    extent = 0  # of the dims with smaller strides, in elements
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= extent:
+                return tensor.numel() > 0
+            extent += stride * (size - 1)
+    return False
+
+
 def _vectors(tensor: Tensor, layout: Layout) -> tuple[Tensor, tuple[int, ...]]:
     """View the tensor with its dims split at the layout's borders; return the dims that are averaged.
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..layout import Layout
-from ..operator import centralize
+from ..operator import centralize, has_shared_elements
 from . import foreach, native
 
 __all__ = ["centralize_gradients_", "centralized", "foreach", "native"]
@@ -76,10 +76,10 @@ def centralize_gradients_(
     for parameter, gradient, result in zip(
         weights, gradients, _centralized(gradients, own, weights, decay, kernel), strict=True
     ):
-        if torch._debug_has_internal_overlap(gradient) == 0:
-            gradient.copy_(result)
-        else:  # an expanded gradient, as sum().backward() makes: several elements share one place
+        if has_shared_elements(gradient):  # an expanded gradient, as sum().backward() makes
             parameter.grad = result
+        else:
+            gradient.copy_(result)
 
 
 def _centralized(

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gradcent.layout import Layout
+from gradcent.operator import has_shared_elements
 
 from . import _torch_functions
 from .fused_steps import FusedRule, StepArgs
@@ -219,10 +220,10 @@ def _centralize(
         weight = None if weights is None else weights[i]
         own = None if weight is None else [weight.contiguous()]
         kernels.centralize(([copy], [copy], own), [layouts[i]], (decay, threads))
-        if torch._debug_has_internal_overlap(out[i]) == 0:
-            out[i].copy_(copy)
-        else:
+        if has_shared_elements(out[i]):
             shared[i] = copy
+        else:
+            out[i].copy_(copy)
     return shared
 
 
