@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,17 +20,25 @@ def _same_every_time():
 
 
 @pytest.fixture
-def left_to_torch(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many param groups each step in C left to torch's own."""
-    from gradcent.optim import _native_step as _quick
+def left_to_torch(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """For each step with GC, the number of param groups that the step in C did not do."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    from gradcent.optim import _explicit_step
 
     left: list[int] = []
-    step = _quick.step
+    try_fused_step = _explicit_step.try_fused_step
 
-    def counting(*args: Any) -> Any:
-        result = step(*args)
-        left.append(len(result))
-        return result
+    def start(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if isinstance(optimizer, _explicit_step.ExplicitStep):
+            left.append(0)
 
-    monkeypatch.setattr(_quick, "step", counting)
-    return left
+    def counting(*args: Any) -> bool:
+        done = try_fused_step(*args)
+        left[-1] += not done
+        return done
+
+    monkeypatch.setattr(_explicit_step, "try_fused_step", counting)
+    handle = register_optimizer_step_pre_hook(start)
+    yield left
+    handle.remove()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
@@ -12,20 +10,14 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from . import optim
 from .attachment import ATTACHMENTS, At, Attachment, Decay, NonFinite, Options
 from .dtensor import centralize as sharded
 from .gradient_hooks import hooked_handles
 from .operator import vector_means
-from .optim._base import Centralized, Hooked, Seamed
+from .optim._class_exchange import centralized_class, plain_class
 from .plan import Layers, Overrides, Plan, models_of
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
-
-# torch's classes and the drop-in that takes each one's place
-_DROP_INS: dict[type, type] = {
-    getattr(torch.optim, name): getattr(optim, name) for name in optim.__all__ if hasattr(torch.optim, name)
-}
 
 
 def attach(
@@ -60,15 +52,15 @@ def attach(
     """
     options = Options(layers, at, decay, overrides, kernel, nonfinite)
     _refuse(optimizer, model)
-    made: Any = centralized_class(type(optimizer))  # type: ignore[arg-type]
-    made._gradcent_refuse(options)
+    centralized: Any = centralized_class(type(optimizer))  # type: ignore[arg-type]
+    centralized._check_options(options)
     attachment = Attachment(optimizer, model, plan, options)
     with _undone_on_error(optimizer, attachment):
-        _take_step_back(optimizer)
-        optimizer.__class__ = made
+        _rebind_scheduler_step(optimizer)
+        optimizer.__class__ = centralized
         optimizer._patch_step_function()
-        optimizer._join(attachment)  # type: ignore[attr-defined]
-        _say_if_momentum_leans(optimizer, attachment)
+        optimizer._set_attachment(attachment)  # type: ignore[attr-defined]
+        _warn_if_momentum_uncentered(optimizer, attachment)
         _warn_if_gradients_hooked(attachment)
     return optimizer
 
@@ -80,14 +72,13 @@ def detach(optimizer: Opt) -> Opt:
         raise ValueError(f"gradcent is not attached to this {type(optimizer).__name__}")
     if optimizer._gradcent_hooks is not None:  # type: ignore[attr-defined]
         optimizer._gradcent_hooks.remove()  # type: ignore[attr-defined]
-    _take_step_back(optimizer)
-    attachment.give_switches_back(optimizer)
+    _rebind_scheduler_step(optimizer)
+    attachment.restore_switches(optimizer)
     ATTACHMENTS.discard(attachment)
-    for name in ("_gradcent", "_gradcent_hooks", "_gradcent_body"):
-        optimizer.__dict__.pop(name, None)
-    # SGDW and users' own subclasses of drop-ins have no plain class to go back to: they stay, switched off.
-    optimizer.__class__ = _plain_class(type(optimizer))
-    optimizer._patch_step_function()  # torch's class may never have been used yet, and its hooks not be in place
+    for name in [name for name in vars(optimizer) if name.startswith("_gradcent")]:
+        del optimizer.__dict__[name]
+    optimizer.__class__ = plain_class(type(optimizer))
+    optimizer._patch_step_function()  # torch patches a class on first use, and this one may be unused
     return optimizer
 
 
@@ -110,7 +101,7 @@ def _undone_on_error(optimizer: torch.optim.Optimizer, attachment: Attachment) -
             value.update(items)
         for base, step in steps:
             base.step = step  # type: ignore[attr-defined]
-        attachment.give_switches_back(optimizer)
+        attachment.restore_switches(optimizer)
         ATTACHMENTS.discard(attachment)
         raise
 
@@ -128,68 +119,6 @@ def _warn_if_gradients_hooked(attachment: Attachment) -> None:
 def attached(optimizer: torch.optim.Optimizer) -> Attachment | None:
     """Return what is attached to an optimizer (its `plan`, `options`, `skipped_steps`), or None."""
     return getattr(optimizer, "_gradcent", None)
-
-
-@functools.cache
-def centralized_class(plain: type) -> type:
-    """Return the subclass of an optimizer class that centralizes."""
-    if plain in _DROP_INS:
-        return _DROP_INS[plain]
-    if issubclass(plain, Centralized):
-        return plain
-    for theirs, ours in _DROP_INS.items():
-        if issubclass(plain, theirs) and _same_inside(plain, theirs):
-            seam = Seamed if issubclass(ours, Seamed) else Hooked
-            return _dynamic(plain, seam, {"step": ours.__dict__["step"]} if seam is Seamed else {})
-    return _dynamic(plain, Hooked, {})
-
-
-def _plain_class(made: type) -> type:
-    """Return the class whose place a centralized class took."""
-    for theirs, ours in _DROP_INS.items():
-        if made is ours:
-            return theirs
-    return made.__dict__.get("_gradcent_plain", made)  # type: ignore[no-any-return]
-
-
-def _same_inside(plain: type, theirs: type) -> bool:
-    """Whether a subclass keeps torch's own step: only then is its inside known."""
-    if not hasattr(theirs, "_init_group"):
-        return False
-    return all(
-        inspect.unwrap(getattr(plain, name)) is inspect.unwrap(getattr(theirs, name))
-        for name in ("step", "_init_group")
-    )
-
-
-def _dynamic(plain: type, mixin: type[Centralized], extra: dict[str, Any]) -> type:
-    def reduce(self: Any) -> tuple[Any, ...]:
-        return _rebuild, (plain,), self.__getstate__()
-
-    def parent_step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """Serve `super(type(self), self).step`, which detectron2's classes call: they mean the plain class's parent."""
-        return super(plain, self).step(*args, **kwargs)  # type: ignore[arg-type]
-
-    between = type("ParentStep", (), {"step": parent_step})
-
-    def mro(cls: type) -> list[type]:
-        ours, *theirs = [each for each in type.mro(cls) if each is not object]
-        return [ours, between, *sorted(theirs, key=lambda each: not issubclass(each, Centralized)), object]
-
-    # An object's class may be exchanged only for one of the same memory layout, and Python takes that from
-    # the first base. So the plain class stands first, and the order of methods is set by hand.
-    order = type(type(plain).__name__, (type(plain),), {"mro": mro})
-    names = {"__module__": plain.__module__, "__doc__": plain.__doc__, "__reduce__": reduce, **extra}
-    names["_gradcent_plain"] = plain
-    names.setdefault("step", mixin.__dict__.get("step", plain.step))  # type: ignore[attr-defined]
-    made: type = order(plain.__name__, (plain, mixin), names)
-    made.__qualname__ = plain.__qualname__
-    return made
-
-
-def _rebuild(plain: type) -> Any:
-    made: Any = centralized_class(plain)
-    return made.__new__(made)
 
 
 def _refuse(optimizer: Any, model: Any) -> None:
@@ -256,7 +185,7 @@ def _is_flat(parameter: Any) -> bool:
     return type(parameter).__name__ == "FlatParameter" or any(hasattr(parameter, each) for each in marks)
 
 
-def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachment) -> None:
+def _warn_if_momentum_uncentered(optimizer: torch.optim.Optimizer, attachment: Attachment) -> None:
     """Momentum gathered without GC is not in the hyperplane, and moves the weight sums until it has decayed."""
     for parameter, entry in attachment.plan.named():
         momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
@@ -275,7 +204,7 @@ def _say_if_momentum_leans(optimizer: torch.optim.Optimizer, attachment: Attachm
             return
 
 
-def _take_step_back(optimizer: torch.optim.Optimizer) -> None:
+def _rebind_scheduler_step(optimizer: torch.optim.Optimizer) -> None:
     """A learning-rate scheduler holds on the object the `step` it found; let it find that of the new class."""
     held = optimizer.__dict__.get("step")
     if held is None:

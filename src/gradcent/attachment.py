@@ -67,25 +67,26 @@ class Attachment:
         self.identity = f"gradcent-{next(_identities)}"  # a compiled step belongs to one attachment
         self.skipped_steps = 0
         self.cache = LayoutCache()
+        self.traced_plan: tuple[Any, ...] | None = None  # for optim/_traced_step.py
         self.plan = Plan([])
         self._whole_plan = plan
         self._model = weakref.ref(model) if isinstance(model, nn.Module) and not ready else None
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, said=False)
-        self._look_for_strangers()
+        self._check_unknown_params()
         self.plan.require_something("optimizer's share of the model")
         ATTACHMENTS.add(self)
         # Only now: a refused attach must not forget what a group asked for.
         for group in optimizer.param_groups:
             group.pop(SWITCH, None)
 
-    def heed_switch(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+    def apply_group_switch(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         """Obey a switch that was put into a param group after attaching."""
         if SWITCH in group:
             self.add_group(optimizer, group)
             del group[SWITCH]
 
-    def pass_over_switches(self, groups: Sequence[dict[str, Any]]) -> None:
+    def ignore_checkpoint_switches(self, groups: Sequence[dict[str, Any]]) -> None:
         """Take the switches out of a checkpoint's param groups: what was attached stays, and that is said."""
         for index, group in enumerate(groups):
             off = self._is_off(group)
@@ -101,7 +102,7 @@ class Attachment:
         entries = [self.plan.entry(each) for each in group["params"]]
         return any(entry is not None and entry.why.code is ReasonCode.SWITCHED_OFF for entry in entries)
 
-    def _look_for_strangers(self) -> None:
+    def _check_unknown_params(self) -> None:
         """Nothing is left alone without a word; single numbers and vectors would be left alone in any case."""
         strangers = [each for each, _ in self.plan.named() if self._whole_plan.entry(each) is None]
         if strangers and len(strangers) == len(self.plan.entries):
@@ -116,7 +117,7 @@ class Attachment:
                 stacklevel=4,
             )
 
-    def give_switches_back(self, optimizer: torch.optim.Optimizer) -> None:
+    def restore_switches(self, optimizer: torch.optim.Optimizer) -> None:
         """Put the `centralize` switches into the param groups again, as they were before attaching."""
         for group in optimizer.param_groups:
             if self._is_off(group):
@@ -127,7 +128,7 @@ class Attachment:
         parameters = list(parameters)
         entries = [self.plan.entry(parameter) for parameter in parameters]
         if any(entry is None for entry in entries):
-            self._follow(parameters)
+            self._plan_replaced_params(parameters)
         return [self.plan.layout(parameter) for parameter in parameters]
 
     def add_group(
@@ -140,7 +141,7 @@ class Attachment:
         kind = decay_kind(optimizer, group, self.options.decay) if switch else "none"
         parameters: list[Tensor] = group["params"]
         if any(self._whole_plan.entry(each) is None for each in parameters):
-            self._plan_again()
+            self._replan()
         added = self._whole_plan.restricted(parameters, off=() if switch else parameters)
         strangers = sum(self._whole_plan.entry(each) is None for each in parameters)
         if said and strangers and switch:
@@ -169,9 +170,9 @@ class Attachment:
                 "(the paper's P(g + λw) is then used), decay='decoupled' if it shrinks the weight by itself"
             )
 
-    def _follow(self, parameters: Sequence[Tensor]) -> None:
+    def _plan_replaced_params(self, parameters: Sequence[Tensor]) -> None:
         """Find parameters that were put in the place of planned ones, as Accelerate does for FSDP2."""
-        self._plan_again()
+        self._replan()
         new = [each for each in parameters if self.plan.entry(each) is None]
         lost = [each for each in new if self._whole_plan.entry(each) is None]
         if lost:
@@ -188,7 +189,7 @@ class Attachment:
         names = {entry.name for entry in added.entries}
         self.plan = Plan(pair for pair in self.plan.named() if pair[1].name not in names).merged(added)
 
-    def _plan_again(self) -> None:
+    def _replan(self) -> None:
         """Layers may have been added to the model since; look once more."""
         model = self._model() if self._model is not None else None
         if model is not None:
@@ -210,6 +211,16 @@ class Attachment:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.identity = f"gradcent-{next(_identities)}"
+
+    def status_line(self) -> str:
+        """Return one line about GC, which printing the optimizer shows."""
+        totals = self.plan.totals()
+        share = totals["centralized_parameters"] / max(totals["parameters"], 1)
+        where = "" if self.options.at == "gradient" else ", at the update"
+        return (
+            f"gradcent: {totals['centralized_tensors']:,} of {totals['tensors']:,} tensors centralized, "
+            f"{100 * share:.0f} % of weights{where}"
+        )
 
     def __repr__(self) -> str:
         return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"

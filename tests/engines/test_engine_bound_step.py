@@ -42,7 +42,7 @@ def test_an_optimizer_of_an_unknown_class_is_served_by_its_hooks() -> None:
     net = copy.deepcopy(start)
     optimizer = Own(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.05)
     held = optimizer.step
-    gradcent.attach(optimizer, net, overrides=OVERRIDES)
+    gradcent.attach(optimizer, net, decay="coupled", overrides=OVERRIDES)
     for x, y in batches():
         optimizer.zero_grad()
         loss_of(net, x, y).backward()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..attach import centralized_class
+from ..optim._class_exchange import centralized_class
 from ..plan import Plan
 from . import attach_and_say, require
 

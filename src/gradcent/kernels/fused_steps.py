@@ -7,7 +7,7 @@ The state tensors are torch's own, so training can change from one implementatio
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -102,45 +102,3 @@ SGDW = FusedRule("SGDW", "sgd", _SGD, ("momentum_buffer",), (0,), decoupled=True
 ADAM = FusedRule("Adam", "adam", _ADAM, _ADAM_STATES, (0, 1, 3))
 ADAMW = FusedRule("AdamW", "adam", _ADAM, _ADAM_STATES, (0, 1, 3), decoupled=True)
 ADAGRAD = FusedRule("Adagrad", "adagrad", ("lr", "lr_decay", "eps"), ("sum", "step"), (0, 1))
-
-RULES = {rule.name.lower(): rule for rule in (SGD, SGDW, ADAM, ADAMW, ADAGRAD)}
-
-
-def known(name: str) -> bool:
-    """Whether torch's functional form `name` has a fused step."""
-    return name in RULES
-
-
-def take(
-    name: str,
-    params: list[Tensor],
-    grads: list[Tensor],
-    states: Sequence[Any],
-    options: dict[str, Any],
-    layouts: Sequence[Any],
-    *,
-    at: At,
-    projected: bool,
-    kernel: str = "auto",
-) -> bool:
-    """The fused step in place of torch's functional form, for optim/_torch_step.py until its steps are explicit."""
-    import torch
-
-    from ..optim._native_step import _kernels_for
-    from . import native
-
-    rule = RULES.get(name)
-    if rule is None or not params or kernel in ("foreach", "reference") or torch_impl_requested(options):
-        return False
-    if torch.is_grad_enabled():
-        return False
-    kernels = _kernels_for(params[0], kernel)
-    if kernels is None:
-        return False
-    scaler = {key: options.get(key) for key in ("grad_scale", "found_inf")}
-    args = StepArgs.of_group(rule, options, at=at, projected=projected, **scaler)
-    try:
-        kernels.step_lists(rule, params, grads, [states[i] for i in rule.state_lists], layouts, args)
-    except native.Unsupported:
-        return False
-    return True

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..kernels import native
-from ..kernels.fused_steps import RULES, FusedRule, StepArgs, torch_impl_requested
+from ..kernels.fused_steps import FusedRule, StepArgs, torch_impl_requested
 
 if TYPE_CHECKING:
     from ..attachment import Attachment
@@ -106,13 +106,3 @@ def _kernels_for(param: Tensor, kernel: str) -> Any:
 
         return triton if triton.available() else None
     return None
-
-
-def step(optimizer: torch.optim.Optimizer, name: str, attachment: Attachment) -> list[dict[str, Any]]:
-    """Step the groups in turn up to the first that cannot; for _torch_step.py until its steps are explicit."""
-    groups = optimizer.param_groups
-    for index, group in enumerate(groups):
-        attachment.heed_switch(optimizer, group)
-        if not try_fused_step(RULES[name], optimizer, group, attachment):
-            return groups[index:]
-    return []

@@ -1,15 +1,26 @@
 """AdamW with GC: the decay is decoupled and stays outside the projection."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import torch
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
 
-from ._base import Seamed
-from ._torch_step import centralized_step
+from ..kernels import fused_steps
+from ._explicit_step import ExplicitStep, explicit_step
+from .adam import adam_step
+
+# Until torch 2.6 AdamW has a functional form of its own.
+_functional = adam if issubclass(torch.optim.AdamW, torch.optim.Adam) else adamw
 
 
-class AdamW(Seamed, torch.optim.AdamW):
-    """torch.optim.AdamW whose both moments see Φ(g)."""
+class AdamW(ExplicitStep, torch.optim.AdamW):
+    """torch.optim.AdamW whose moments both see Φ(g)."""
 
-    # until torch 2.6 a class and a functional form of its own
-    step = centralized_step(
-        torch.optim.AdamW, "adam" if issubclass(torch.optim.AdamW, torch.optim.Adam) else "adamw"
-    )
+    @explicit_step
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Perform a single optimization step."""
+        return adam_step(self, closure, fused_steps.ADAMW, _functional)

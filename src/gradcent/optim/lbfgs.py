@@ -9,17 +9,17 @@ from torch import Tensor
 
 from ..attachment import Options
 from ..operator import centralize
-from ._base import Hooked
+from ._hooked_step import HookedStep
 
 
-class LBFGS(Hooked, torch.optim.LBFGS):
+class LBFGS(HookedStep, torch.optim.LBFGS):
     """torch.optim.LBFGS whose directions and line search see Φ(g)."""
 
-    def _gradcent_needs_hooks(self, options: Options) -> dict[str, bool]:
+    def _required_hooks(self, options: Options) -> dict[str, bool]:
         return {"gradients": False, "updates": options.at == "update"}
 
     @classmethod
-    def _gradcent_refuse(cls, options: Options) -> None:
+    def _check_options(cls, options: Options) -> None:
         if options.kernel not in ("auto", "reference"):
             raise ValueError(
                 f"kernel={options.kernel!r} is not used by LBFGS, which gathers gradients one by one. Use kernel='auto'"

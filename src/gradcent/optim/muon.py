@@ -2,11 +2,10 @@
 
 import torch
 
-from ._base import Seamed
-from ._torch_step import centralized_step
+from ._torch_step import PatchedStep, patched_step
 
 
-class Muon(Seamed, torch.optim.Muon):
+class Muon(PatchedStep, torch.optim.Muon):
     """torch.optim.Muon whose momentum, before it is orthogonalized, sees Φ(g)."""
 
-    step = centralized_step(torch.optim.Muon, "muon")
+    step = patched_step(torch.optim.Muon, "muon")

@@ -1,54 +1,53 @@
-"""The rest of torch.optim's dense optimizers, each given Φ(g) as the paper's five are."""
+"""The other dense optimizers of torch.optim with GC."""
 
 import torch
 
-from ._base import Seamed
-from ._torch_step import centralized_step
+from ._torch_step import PatchedStep, patched_step
 
 
-class RMSprop(Seamed, torch.optim.RMSprop):
+class RMSprop(PatchedStep, torch.optim.RMSprop):
     """torch.optim.RMSprop with GC."""
 
-    step = centralized_step(torch.optim.RMSprop, "rmsprop")
+    step = patched_step(torch.optim.RMSprop, "rmsprop")
 
 
-class NAdam(Seamed, torch.optim.NAdam):
+class NAdam(PatchedStep, torch.optim.NAdam):
     """torch.optim.NAdam with GC."""
 
-    step = centralized_step(torch.optim.NAdam, "nadam")
+    step = patched_step(torch.optim.NAdam, "nadam")
 
 
-class RAdam(Seamed, torch.optim.RAdam):
+class RAdam(PatchedStep, torch.optim.RAdam):
     """torch.optim.RAdam with GC."""
 
-    step = centralized_step(torch.optim.RAdam, "radam")
+    step = patched_step(torch.optim.RAdam, "radam")
 
 
-class Adadelta(Seamed, torch.optim.Adadelta):
+class Adadelta(PatchedStep, torch.optim.Adadelta):
     """torch.optim.Adadelta with GC."""
 
-    step = centralized_step(torch.optim.Adadelta, "adadelta")
+    step = patched_step(torch.optim.Adadelta, "adadelta")
 
 
-class Adamax(Seamed, torch.optim.Adamax):
+class Adamax(PatchedStep, torch.optim.Adamax):
     """torch.optim.Adamax with GC."""
 
-    step = centralized_step(torch.optim.Adamax, "adamax")
+    step = patched_step(torch.optim.Adamax, "adamax")
 
 
-class ASGD(Seamed, torch.optim.ASGD):
+class ASGD(PatchedStep, torch.optim.ASGD):
     """torch.optim.ASGD with GC."""
 
-    step = centralized_step(torch.optim.ASGD, "asgd")
+    step = patched_step(torch.optim.ASGD, "asgd")
 
 
-class Rprop(Seamed, torch.optim.Rprop):
+class Rprop(PatchedStep, torch.optim.Rprop):
     """torch.optim.Rprop with GC: the signs are those of the centralized gradient."""
 
-    step = centralized_step(torch.optim.Rprop, "rprop")
+    step = patched_step(torch.optim.Rprop, "rprop")
 
 
-class Adafactor(Seamed, torch.optim.Adafactor):
+class Adafactor(PatchedStep, torch.optim.Adafactor):
     """torch.optim.Adafactor with GC."""
 
-    step = centralized_step(torch.optim.Adafactor, "adafactor")
+    step = patched_step(torch.optim.Adafactor, "adafactor")

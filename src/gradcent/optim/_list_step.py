@@ -1,0 +1,96 @@
+"""Steps over lists of tensors, which all dense torch optimizers take: what explicit and patched steps share.
+
+Such a step collects the parameters and gradients of a group (`_init_group`) and passes the lists to torch's
+functional form (`sgd`, `adam`, …). GC acts between the two (`at="gradient"`), or around the functional form
+(`at="update"`). `p.grad` is not changed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..attachment import Attachment
+from ..dtensor import centralize as sharded
+from . import _traced_step as traced
+from ._base import Centralized
+
+
+class ListStep(Centralized):
+    """The base of the drop-in optimizers whose steps work on lists."""
+
+    _gradcent_stepping = False  # True while a step with GC runs
+
+    def _collect_group(self, group: dict[str, Any], params: list[Tensor], *lists: Any, **kwargs: Any) -> Any:
+        attachment = self._gradcent
+        compiling = torch.compiler.is_compiling()
+        if attachment is not None:
+            if not compiling and not self._gradcent_stepping:
+                raise RuntimeError(
+                    f"this is {type(self).__name__}.step from before gradcent was attached: optimizer.step was bound "
+                    "earlier, and calling it would step without GC. Attach first (with Accelerate and a GradScaler: "
+                    "before accelerator.prepare)"
+                )
+            attachment.apply_group_switch(self, group)
+        result = super()._init_group(group, params, *lists, **kwargs)  # type: ignore[misc]
+        if attachment is not None and compiling:
+            traced.record_traced_plan(attachment, params, attachment.projects_decay(self, group))
+        return result
+
+    # Each torch class has another signature for it.
+    _init_group: Any = _collect_group
+
+
+def mark_step(step: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark the optimizer while its step runs, so that `_init_group` recognizes a step bound before `attach`."""
+
+    @functools.wraps(step)
+    def marked(self: Any, closure: Any = None) -> Any:
+        if torch.compiler.is_compiling():
+            return step(self, closure)
+        self._gradcent_stepping = True
+        try:
+            return step(self, closure)
+        finally:
+            self._gradcent_stepping = False
+
+    return marked
+
+
+def before_update(
+    attachment: Attachment, params: list[Tensor], grads: list[Tensor], decay: float | Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the gradients for torch's functional form, and the means that `after_update` restores."""
+    options = attachment.options
+    layouts, _ = attachment.cache.lists(attachment, params)
+    if options.at == "gradient":
+        return sharded.centralized(grads, layouts, params, decay=decay, kernel=options.kernel), []
+    if options.kernel in ("native", "triton"):
+        raise TypeError(
+            f"kernel={options.kernel!r} cannot project the update of this step: its tensors or options (foreach, "
+            "fused=False, amsgrad, capturable, …) need torch's own form. Use kernel='auto'"
+        )
+    centralized = [param for param, layout in zip(params, layouts, strict=True) if layout is not None]
+    means = sharded.vector_means(centralized, [layout for layout in layouts if layout is not None])
+    return grads, means
+
+
+def after_update(attachment: Attachment, params: list[Tensor], means: list[Tensor]) -> None:
+    """Restore the means of the weight vectors, for `at="update"`."""
+    if attachment.options.at == "update":
+        layouts, _ = attachment.cache.lists(attachment, params)
+        centralized = [param for param, layout in zip(params, layouts, strict=True) if layout is not None]
+        sharded.restore_means_(centralized, [layout for layout in layouts if layout is not None], means)
+
+
+def signed_decay(options: Mapping[str, Any]) -> Any:
+    """Return λ, negated under `maximize`.
+
+    torch computes g + λw, or −g + λw: given g − mean(g ± λw), either becomes a projection.
+    """
+    decay = options.get("weight_decay", 0.0)
+    return -decay if options.get("maximize") else decay
