@@ -323,3 +323,80 @@ def test_shared_elements_are_found(size: tuple[int, ...], stride: tuple[int, ...
     view = torch.arange(200.0).as_strided(size, stride)
     assert has_shared_elements(view) is shared
     assert shared is (len(set(view.flatten().tolist())) < view.numel())
+
+
+# --- LBFGS, vmap -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad_call", [1, 3])
+@pytest.mark.parametrize("cls", [torch.optim.LBFGS, torch.optim.SGD])
+def test_a_nonfinite_gradient_in_a_later_closure_call_does_not_claim_unchanged_weights(
+    cls: type, bad_call: int
+) -> None:
+    model, x, calls = linear(), batch(), []
+    options = {"max_iter": 5} if cls is torch.optim.LBFGS else {}
+    optimizer = gradcent.attach(cls(model.parameters(), lr=0.1, **options), model, nonfinite="raise")
+
+    def closure() -> Tensor:
+        calls.append(1)
+        optimizer.zero_grad()
+        loss = (model(x) - 1).square().mean()
+        loss.backward()
+        if len(calls) == bad_call:
+            model.weight.grad[0, 0] = float("nan")
+        return loss
+
+    later = cls is torch.optim.LBFGS and bad_call == 3
+    while True:
+        before = model.weight.detach().clone()
+        try:
+            optimizer.step(closure)
+        except FloatingPointError as error:
+            message = str(error)
+            break
+    assert ("no parameter was changed" in message) is torch.equal(before, model.weight)
+    assert ("closure for the 3. time" in message) is later
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"lr": 0.01}, {"tolerance_grad": 1e-6}, {"line_search_fn": "strong_wolfe"}], ids=str
+)
+def test_lbfgs_that_maximizes_reaches_inf_as_torchs_does(options: dict[str, Any]) -> None:
+    """PyTorch's test_optim: the loss of the last step is larger than the first, and nan is not."""
+    if "maximize" not in torch.optim.LBFGS.__init__.__annotations__:
+        pytest.skip(f"torch {torch.__version__} has no LBFGS(maximize=True)")
+    losses = []
+    for attached in (False, True):
+        torch.manual_seed(0)
+        model = nn.Linear(5, 10)
+        optimizer = torch.optim.LBFGS(model.parameters(), maximize=True, **options)
+        if attached:
+            gradcent.attach(optimizer, model)
+        x = torch.randn(5)
+
+        def closure(model: Any = model, optimizer: Any = optimizer, x: Tensor = x) -> Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            return loss
+
+        for _ in range(20):
+            optimizer.step(closure)
+        losses.append(float(closure().detach()))
+    assert losses == [float("inf")] * 2
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
+def test_centralize_under_vmap(dtype: torch.dtype) -> None:
+    """Per-sample gradients, as torch.func's users compute them."""
+    layouts = [gradcent.Layout.rows((4, 5)), gradcent.Layout.columns((4, 5))]
+    batched, weight = torch.randn(3, 4, 5).to(dtype), torch.randn(4, 5).to(dtype)
+    for layout in layouts:
+        per_sample = torch.func.vmap(lambda g, layout=layout: gradcent.centralize(g, layout))(batched)
+        expected = torch.stack([gradcent.centralize(g, layout) for g in batched])
+        torch.testing.assert_close(per_sample, expected)
+        with_decay = torch.func.vmap(
+            lambda g, layout=layout: gradcent.centralize(g, layout, weight=weight, decay=0.1)
+        )(batched)
+        expected = torch.stack([gradcent.centralize(g, layout, weight=weight, decay=0.1) for g in batched])
+        torch.testing.assert_close(with_decay, expected)

@@ -122,7 +122,7 @@ def _mean(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
     mean = vectors.sum(dims, keepdim=True, dtype=accumulate) / length
     if accumulate is not None:
         return mean  # float32 has room for any sum of half-precision numbers
-    if _can_look(mean) and bool(mean.isfinite().all()):
+    if _can_look(mean) and _all_finite(mean):
         return mean
     # Rows near the largest float: divide first. A row that holds inf or nan stays inf or nan.
     return torch.where(mean.isfinite(), mean, (vectors / length).sum(dims, keepdim=True))
@@ -131,6 +131,13 @@ def _mean(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
 def _can_look(tensor: Tensor) -> bool:
     """Whether reading a value costs nothing: on a GPU it would wait, in a traced graph it cannot."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not tensor.requires_grad
+
+
+def _all_finite(tensor: Tensor) -> bool:
+    try:
+        return bool(tensor.isfinite().all())
+    except RuntimeError:  # under torch.func.vmap, which has no single answer
+        return False
 
 
 def _check(tensor: Tensor, layout: Layout, weight: Tensor | None) -> None:

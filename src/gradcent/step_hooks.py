@@ -28,6 +28,7 @@ class StepHooks:
         self.means: list[Tensor] = []
         self.hidden: list[tuple[Tensor, Tensor]] = []
         self.depth = 0
+        self.evaluations = 0  # calls of the closure in this step
         self.handles: list[Any] = []
 
     def install(self, optimizer: torch.optim.Optimizer) -> None:
@@ -60,6 +61,7 @@ class StepHooks:
                 if self.gradients:
                     self.centralize(optimizer)
                 return None
+        self.evaluations = 0
         if self.updates:
             parameters = [each for group in optimizer.param_groups for each in group["params"]]
             layouts = self.attachment.layouts(parameters)
@@ -75,6 +77,7 @@ class StepHooks:
 
         def wrapped(*inputs: Any, **options: Any) -> Any:
             self.show()
+            self.evaluations += 1
             result = closure(*inputs, **options)
             with torch.no_grad():
                 self.gradients_ready(optimizer)
@@ -127,9 +130,13 @@ class StepHooks:
                 if parameter.grad is not None and not bool(torch.isfinite(local(parameter.grad)).all())
             ]
             where = ", ".join(names[:3]) or "another worker"
-            raise FloatingPointError(
-                f"gradcent: gradient with nan or inf in {where}; no parameter was changed"
+            changed = (
+                f"found when the step called its closure for the {self.evaluations}. time, after it had changed "
+                "parameters: load a checkpoint before you go on"
+                if self.evaluations > 1
+                else "no parameter was changed"
             )
+            raise FloatingPointError(f"gradcent: gradient with nan or inf in {where}; {changed}")
         self.attachment.skipped_steps += 1
         if self.attachment.skipped_steps == 1:
             warnings.warn(

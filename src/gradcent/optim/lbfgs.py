@@ -33,7 +33,10 @@ class LBFGS(HookedStep, torch.optim.LBFGS):
         try:
             for parameter, gradient in kept:
                 layout = attachment.plan.layout(parameter)
-                if gradient is not None and layout is not None and not gradient.is_sparse:
+                if gradient is None or layout is None or gradient.is_sparse:
+                    continue
+                # A gradient with inf stays what it is: its centralized form would be nan, where torch's class sees inf.
+                if bool(gradient.isfinite().all()):
                     parameter.grad = centralize(gradient, layout)
             return super()._gather_flat_grad()  # type: ignore[no-any-return,no-untyped-call]
         finally:
