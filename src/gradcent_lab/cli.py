@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 
 from .errors import UserError
+from .names import printable
+from .run import stop_signal
 
 # name, one-line help; the module is gradcent_lab.commands.<name>
 COMMANDS: dict[str, str] = {
@@ -24,6 +26,15 @@ COMMANDS: dict[str, str] = {
     "bench": "what a step with GC costs on this machine, beside every other way of taking it",
     "doctor": "what is installed, found and missing",
     "report": "put the runs of a folder beside the paper's numbers, in one HTML page",
+}
+
+_ADVICE = {
+    errno.ENOSPC: "free some space",
+    errno.EDQUOT: "free some space",
+    errno.EACCES: "choose another place with --out",
+    errno.EPERM: "choose another place with --out",
+    errno.EROFS: "choose another place with --out",
+    errno.ENAMETOOLONG: "choose a shorter name",
 }
 
 
@@ -60,23 +71,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        return int(args.run(args) or 0)
+        with stop_signal.handled():
+            return int(args.run(args) or 0)
     except UserError as error:
-        print(f"gradcent {args.command}: {error}", file=sys.stderr)
+        print(f"gradcent {args.command}: {printable(error)}", file=sys.stderr)
         return 2
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-        way = (
-            "free some space"
-            if error.errno in (errno.ENOSPC, errno.EDQUOT)
-            else "choose another place with --out"
-        )
+        if error.filename is None and error.errno not in _ADVICE:
+            raise  # not about a file
+        advice = _ADVICE.get(error.errno or 0, "check the disk and run again")
+        where = printable(error.filename or "the disk")
+        print(f"gradcent {args.command}: {error.strerror}: {where}: {advice}", file=sys.stderr)
+        return 2
+    except stop_signal.Terminated:
         print(
-            f"gradcent {args.command}: {error.strerror}: {error.filename or 'the disk'}: {way}",
+            f"gradcent {args.command}: terminated; the same command continues from the last checkpoint",
             file=sys.stderr,
         )
-        return 2
+        return 143
     except KeyboardInterrupt:
         print(f"gradcent {args.command}: interrupted", file=sys.stderr)
         return 130

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from functools import partial
+
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, TensorDataset
 from toy import Noisy
 
 from gradcent_lab.data.batches import Feed
@@ -27,7 +31,56 @@ def same(one, two):
     )
 
 
+class Drawn(Noisy):
+    """Draws from NumPy, from Python, or from generators of its own, instead of from torch."""
+
+    def __init__(self, kind):
+        super().__init__(23, 0)
+        draws = {
+            "numpy": lambda: np.random.normal(),
+            "python": lambda: random.gauss(0.0, 1.0),
+            "own numpy": np.random.default_rng(3),
+            "own state": np.random.RandomState(3),
+            "own python": random.Random(3),
+            "own torch": torch.Generator(),
+        }
+        self.source = draws[kind]
+
+    def __getitem__(self, index):
+        if isinstance(self.source, torch.Generator):
+            draw = float(torch.randn((), generator=self.source))
+        else:
+            source = getattr(self.source, "normal", None) or getattr(self.source, "gauss", self.source)
+            draw = source(0.0, 1.0) if source is not self.source else source()
+        return self.x[index] + draw, self.y[index]
+
+
+class Endless:
+    """An iterable of batches with a generator of its own."""
+
+    def __init__(self):
+        self.rng = np.random.default_rng(0)
+
+    def __iter__(self):
+        for _ in range(5):
+            yield torch.from_numpy(self.rng.normal(size=(4, 1, 8, 8))), torch.zeros(4)
+
+
+def sampled(batched):
+    data = Noisy(23, 0)
+    sampler = RandomSampler(data, generator=torch.Generator())
+    if batched:
+        return DataLoader(data, batch_sampler=BatchSampler(sampler, 4, False))
+    return DataLoader(data, 4, sampler=sampler)
+
+
+KINDS = ("numpy", "python", "own numpy", "own state", "own python", "own torch")
 SOURCES = {
+    "sampler's generator": lambda: sampled(False),
+    "batch sampler's generator": lambda: sampled(True),
+    "iterable's generator": Endless,
+    **{f"dataset, {kind}": partial(Drawn, kind) for kind in KINDS},
+    **{f"batches, {kind}": lambda kind=kind: DataLoader(Drawn(kind), 4, shuffle=True) for kind in KINDS},
     "memory": lambda: images(),
     "dataset": lambda: Noisy(23, 0),
     "batches": lambda: DataLoader(Noisy(23, 0), batch_size=4, shuffle=True),
@@ -52,7 +105,9 @@ def test_order_and_augmentation_depend_on_seed_and_epoch_alone(source):
 @pytest.mark.parametrize("source", SOURCES)
 def test_starting_in_the_middle_gives_the_rest(source):
     feed = Feed(SOURCES[source](), 4, seed=1, train=True)
-    assert same(all_of(feed, 3, start=2), all_of(feed, 3)[2:])
+    rest = all_of(feed, 3, start=2)
+    np.random.normal(), random.random()  # the restarted process has drawn other numbers
+    assert same(rest, all_of(feed, 3)[2:])
 
 
 @pytest.mark.parametrize("source", SOURCES)
@@ -85,6 +140,33 @@ def test_more_processes_than_samples_in_the_last_batch():
     parts = [list(Feed(images(9), 4, seed=0, train=True, rank=r, world=4).epoch(0))[-1] for r in range(4)]
     assert [p.count for p in parts] == [1, 0, 0, 0]
     assert [p.weight for p in parts] == [4.0, 0.0, 0.0, 0.0]
+
+
+def test_draws_between_batches_do_not_reach_the_data():
+    """A model that draws from NumPy and Python between batches, and is restarted in mid-epoch."""
+    for kind in ("numpy", "python"):
+        feed = Feed(DataLoader(Drawn(kind), 4, shuffle=True), 4, seed=1, train=True)
+        whole = []
+        for batch in feed.epoch(0):
+            whole.append((batch.inputs, batch.targets))
+            np.random.normal(), random.random()
+        assert same(whole, all_of(feed, 0))
+        assert same(whole[3:], all_of(feed, 0, start=3))
+
+
+def test_the_models_numpy_and_python_draws_are_not_disturbed():
+    for kind in ("numpy", "python"):
+        np.random.seed(1), random.seed(1)
+        expected = np.random.normal(), random.random()
+        np.random.seed(1), random.seed(1)
+        all_of(Feed(DataLoader(Drawn(kind), 4), 4, seed=1, train=True), 0)
+        assert (np.random.normal(), random.random()) == expected
+
+
+def test_persistent_loader_processes_are_refused():
+    loader = DataLoader(Noisy(23, 0), 4, num_workers=1, persistent_workers=True)
+    with pytest.raises(UserError, match="leave persistent_workers out"):
+        Feed(loader, 4, seed=1, train=True)
 
 
 def test_last_partial_batch():

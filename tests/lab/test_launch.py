@@ -14,6 +14,7 @@ from gradcent_lab.experiment.run_config import OFF, ON, RunConfig
 from gradcent_lab.experiment.study import Task
 from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import records as store
+from gradcent_lab.store import run_lock
 
 HERE = Path(__file__).parent
 TIMES = {"seconds", "samples_per_second"}
@@ -118,3 +119,29 @@ def fields(record):
         "scale": record.scale,
         "settings": record.config["settings"],
     }
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("kind", ["loss", "data", "write"])
+def test_a_failure_on_one_rank_fails_the_run_on_all_and_the_next_run_follows(tmp_path, kind):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(HERE), *sys.path])
+    command = [
+        sys.executable,
+        "-m",
+        *LAUNCHERS["torchrun"],
+        str(HERE / "failing_ranks.py"),
+        str(tmp_path),
+        kind,
+    ]
+    answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
+    assert answer.returncode == 0, answer.stderr[-2000:]
+    messages = {"loss": "the loss became nan", "write": "the disk is broken"}
+    for rank in (0, 1):
+        line = next(line for line in answer.stdout.splitlines() if line.startswith(f"rank {rank}:"))
+        assert "1 of 2 runs failed, the rest is stored" in line
+        assert messages.get(kind, "cannot read image 7") in line
+    (record,) = store.load(tmp_path)
+    assert record.cell == "good"
+    assert not any(run_lock.is_held(folder) for folder in tmp_path.glob("toy/*"))

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from gradcent_lab.data.random_streams import generator, mix, seeded
+from gradcent_lab.data.held_generators import held_generators, reseed
+from gradcent_lab.data.random_streams import cpu_states, generator, seeded, set_cpu_states
 from gradcent_lab.errors import DataError, UserError
 
 
@@ -71,6 +72,11 @@ class Feed:
         self.in_memory = hasattr(self.data, "take")
         self.map_style = not isinstance(self.data, DataLoader) and hasattr(self.data, "__getitem__")
         self.samples = len(self.data) if self.in_memory or self.map_style else None
+        if isinstance(self.data, DataLoader) and self.data.persistent_workers:
+            raise UserError(
+                "a DataLoader with persistent_workers=True keeps random states from one run to the next, so the "
+                "arms of a pair would see different batches: leave persistent_workers out"
+            )
         if self.samples == 0:
             raise UserError(f"the {'training' if train else 'evaluation'} data is empty")
         if self.drop_last and self.samples is not None and self.samples < batch_size:
@@ -89,6 +95,7 @@ class Feed:
             elif hasattr(self.data, "__len__"):
                 self._steps = len(self.data)
             else:  # counted once, with the generators put back
+                reseed(held_generators(self.data), self.seed, "count")
                 with seeded(self.seed, "count"):
                     self._steps = sum(1 for _ in self.data)
         return self._steps
@@ -148,23 +155,24 @@ class Feed:
         return positions[:1], 0, 0.0  # takes part in the collectives, counts for nothing
 
     def _ready(self, epoch: int, start: int) -> Iterator[Batch]:
-        """Cut ready batches among the processes; they are drawn anew, so earlier ones are passed over."""
+        """Split ready batches among the processes; they are drawn anew, so the first `start` are skipped."""
+        steps = self.steps  # counting may iterate over the data, so it comes before seeding
         key = (self.seed, "batches", epoch if self.train else 0)
-        if isinstance(self.data, DataLoader) and self.data.generator is not None:
-            self.data.generator.manual_seed(mix(*key))  # else it would go on where the last run left it
+        # without this a loader, sampler or dataset with its own generator continues where the last run left it
+        reseed(held_generators(self.data), *key)
         with seeded(*key):
             iterator = iter(self.data)
-            state = torch.get_rng_state()
-        for number in range(self.steps):
-            # The iterable draws from the global generator between batches, and so may the model: keep the
-            # iterable's own stream apart, so that both are the same in every arm and after a restart.
-            outside, _ = torch.get_rng_state(), torch.set_rng_state(state)
+            states = cpu_states()
+        for number in range(steps):
+            # The iterable draws from the global generators between batches, and so may the model: keep the
+            # iterable's streams apart, so that both are the same in every arm and after a restart.
+            outside, _ = cpu_states(), set_cpu_states(states)
             try:
                 batch = _next(iterator)
             except StopIteration:
                 return
             finally:
-                state, _ = torch.get_rng_state(), torch.set_rng_state(outside)
+                states, _ = cpu_states(), set_cpu_states(outside)
             if number >= start:
                 inputs, targets = _pair(batch)
                 yield self._cut(inputs, targets)
@@ -186,9 +194,11 @@ class _Seeded(Dataset[Any]):
 
     def __init__(self, data: Any, seed: int) -> None:
         self.data, self.seed = data, seed
+        self.generators = held_generators(data)
 
     def __getitem__(self, key: tuple[int, int]) -> Any:
         epoch, index = key
+        reseed(self.generators, self.seed, "sample", epoch, index)
         with seeded(self.seed, "sample", epoch, index):
             return self.data[index]
 

@@ -55,6 +55,21 @@ def seeded(*parts: int | str) -> Iterator[None]:
                 numpy.random.set_state(states[1])
 
 
+def cpu_states() -> tuple[Any, Any, Any]:
+    """Return the states of the global CPU generators of torch, Python and, if it is loaded, NumPy."""
+    numpy = _numpy()
+    return torch.get_rng_state(), random.getstate(), None if numpy is None else numpy.random.get_state()
+
+
+def set_cpu_states(states: tuple[Any, Any, Any]) -> None:
+    """Restore what `cpu_states` returned."""
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    numpy = _numpy()
+    if numpy is not None and states[2] is not None:
+        numpy.random.set_state(states[2])
+
+
 def capture() -> dict[str, Any]:
     """Return the state of every generator, as tensors and plain values."""
     version, internal, gauss = random.getstate()

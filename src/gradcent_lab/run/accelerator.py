@@ -54,15 +54,19 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
     try:
         from accelerate import Accelerator
         from accelerate.state import AcceleratorState
+        from accelerate.utils import GradientAccumulationPlugin
     except ImportError as error:
         raise UserError("training needs accelerate: pip install 'gradcent[lab]'") from error
 
+    check_environment(config.numerics.compile)
     _forget(AcceleratorState, config)
     try:
         accelerator = Accelerator(
             mixed_precision=config.numerics.precision,
             cpu=on_cpu(options),
-            dynamo_backend="inductor" if config.numerics.compile else None,
+            # pinned, because accelerate reads both from the environment where they are left out
+            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+            dynamo_backend="inductor" if config.numerics.compile else "no",
             log_with=list(options.trackers) or None,
             project_dir=str(folder) if options.trackers else None,
             step_scheduler_with_optimizer=False,
@@ -75,6 +79,33 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
         plain = {k: v for k, v in config.settings.items() if isinstance(v, int | float | str | bool)}
         accelerator.init_trackers(config.study, config={**plain, "arm": config.arm.name, "seed": config.seed})
     return accelerator
+
+
+# What accelerate reads from the environment and would change numbers under the same run id, with the values
+# that change nothing (`accelerate launch` sets most of them to these).
+_NEUTRAL = {
+    "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": ("1",),
+    "ACCELERATE_DYNAMO_BACKEND": ("no",),
+    "ACCELERATE_DYNAMO_MODE": ("default",),
+    "ACCELERATE_DYNAMO_USE_FULLGRAPH": ("false", "0"),
+    "ACCELERATE_DYNAMO_USE_DYNAMIC": ("false", "0"),
+    "ACCELERATE_DYNAMO_USE_REGIONAL_COMPILATION": ("false", "0"),
+    "ACCELERATE_USE_DEEPSPEED": ("false", "0"),
+    "ACCELERATE_USE_MEGATRON_LM": ("false", "0"),
+    "ACCELERATE_USE_PARALLELISM_CONFIG": ("false", "0"),
+}
+
+
+def check_environment(compiled: bool) -> None:
+    """Refuse environment variables of accelerate that would change a run's numbers but not its identifier."""
+    for name, neutral in _NEUTRAL.items():
+        value = os.environ.get(name, "").lower()
+        allowed = (*neutral, "inductor") if compiled and name == "ACCELERATE_DYNAMO_BACKEND" else neutral
+        if value and value not in allowed:
+            raise UserError(
+                f"the environment variable {name}={os.environ[name]} would change results under the same run "
+                "identifier: unset it (--compile and --precision change numerics)"
+            )
 
 
 def _leave_group() -> None:

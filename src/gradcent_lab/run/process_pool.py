@@ -20,11 +20,14 @@ from typing import Any
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.study import Task
+from gradcent_lab.run import stop_signal
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.run_one import run_task
+from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.records import RunRecord
 
 ATTEMPTS = 3
+GRACE = 30.0  # seconds that a worker has for its last checkpoint when the study is stopped
 
 
 @dataclass
@@ -59,36 +62,51 @@ def run_in_workers(
         theirs.close()
         return _Worker(process, ours)
 
-    def hand(worker: _Worker) -> None:
-        worker.task = queue.popleft() if queue else None
-        worker.connection.send(worker.task)
-        if worker.task is not None:
-            attempts[worker.task.config.run_id] += 1
+    def hand_next(number: int) -> None:
+        """Send the next task to a worker; one that died meanwhile is replaced as long as tasks are left."""
+        while True:
+            worker = pool[number]
+            worker.task = queue.popleft() if queue else None
+            if worker.task is not None:
+                attempts[worker.task.config.run_id] += 1
+            try:
+                worker.connection.send(worker.task)
+                return
+            except OSError:
+                if worker.task is None:
+                    return
+                replace(number)
+
+    def replace(number: int) -> None:
+        """Put the task of a dead worker back into the queue, or give it up, and start another worker."""
+        worker, task = pool[number], pool[number].task
+        worker.process.join()
+        worker.connection.close()
+        worker.task = None
+        if task is not None and attempts[task.config.run_id] < ATTEMPTS:
+            queue.appendleft(task)
+        elif task is not None:
+            code = worker.process.exitcode
+            failed(task, UserError(f"{task.config.label}: its process died {ATTEMPTS} times ({code})"))
+        pool[number] = start(number)
 
     try:
         for number in range(min(workers, len(tasks))):
             pool.append(start(number))
-            hand(pool[-1])
+            hand_next(number)
         while any(worker.task is not None for worker in pool):
-            busy = {worker.connection: worker for worker in pool if worker.task is not None}
+            busy = {
+                worker.connection: number for number, worker in enumerate(pool) if worker.task is not None
+            }
             for connection in wait(list(busy)):
-                worker = busy[connection]  # type: ignore[index]
-                task = worker.task
+                number = busy[connection]  # type: ignore[index]
+                worker, task = pool[number], pool[number].task
                 assert task is not None
                 try:
                     kind, *content = worker.connection.recv()
-                except (EOFError, ConnectionResetError):
-                    worker.process.join()
-                    if attempts[task.config.run_id] < ATTEMPTS:
-                        queue.appendleft(task)
-                    else:
-                        code = worker.process.exitcode
-                        failed(
-                            task,
-                            UserError(f"{task.config.label}: its process died {ATTEMPTS} times ({code})"),
-                        )
-                    pool[pool.index(worker)] = replacement = start(int(worker.process.name.split("-")[1]))
-                    hand(replacement)
+                except (EOFError, OSError):
+                    replace(number)
+                    hand_next(number)
                     continue
                 if kind == "progress":
                     getattr(progress, content[0])(*content[1:])
@@ -99,12 +117,16 @@ def run_in_workers(
                     failed(task, UserError(content[0]))
                 else:
                     raise RuntimeError(f"{task.config.label} failed in a worker:\n{content[0]}")
-                hand(worker)
+                hand_next(number)
     finally:
         for worker in pool:
             if worker.task is not None:
-                worker.process.terminate()
-            worker.process.join()
+                worker.process.terminate()  # it writes a last checkpoint
+        for worker in pool:
+            worker.process.join(GRACE)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
             worker.connection.close()
 
 
@@ -127,16 +149,27 @@ def _serve(connection: Connection, root: Path, options: Options, threads: int, n
     if gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
     relay = _Relay(connection)
-    while (task := connection.recv()) is not None:
-        try:
-            answer = ("done", run_task(task, root, options, relay))
-        except UserError as error:
-            answer = ("refused", str(error))
-        except KeyboardInterrupt:
-            sys.exit(130)
-        except BaseException:
-            answer = ("broke", traceback.format_exc())
-        connection.send(answer)
+    try:
+        with stop_signal.handled():
+            while (task := connection.recv()) is not None:
+                connection.send(_answer(task, root, options, relay))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Terminated:
+        sys.exit(143)
+    except (EOFError, BrokenPipeError, ConnectionResetError):  # the process that sends tasks is gone
+        sys.exit(1)
+
+
+def _answer(task: Task, root: Path, options: Options, relay: Any) -> tuple[str, Any]:
+    try:
+        return "done", run_task(task, root, options, relay)
+    except UserError as error:
+        return "refused", str(error)
+    except (BrokenPipeError, ConnectionResetError):
+        raise
+    except Exception:
+        return "broke", traceback.format_exc()
 
 
 def _check_sendable(tasks: Sequence[Task]) -> None:

@@ -178,6 +178,21 @@ def discard(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
+# environment variables that change arithmetic or sharding; none of them names the machine or its user
+_VARIABLES = (
+    "ACCELERATE_USE_FSDP",
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "FSDP_OFFLOAD_PARAMS",
+    "FSDP_VERSION",
+    "MKL_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "TORCHDYNAMO_DISABLE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+
+
 def environment() -> dict[str, Any]:
     """Return what a reader needs to judge or repeat a run, without naming the machine or its user."""
     import importlib.metadata
@@ -202,6 +217,7 @@ def environment() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "gpus": devices,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
+        "variables": {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
         "program": Path(sys.argv[0]).name,
     }
 
