@@ -7,3 +7,7 @@ class UserError(Exception):
 
 class DataError(UserError):
     """A sample cannot be read; the message names the file."""
+
+
+class Diverged(UserError):
+    """The loss or the evaluation of a run is no longer a finite number; the run's result says so."""

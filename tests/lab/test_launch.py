@@ -17,7 +17,8 @@ from gradcent_lab.store import records as store
 from gradcent_lab.store import run_lock
 
 HERE = Path(__file__).parent
-TIMES = {"seconds", "samples_per_second"}
+# "batches" is the hash of the first process's part
+TIMES = {"seconds", "samples_per_second", "batches"}
 FSDP = {
     "ACCELERATE_USE_FSDP": "true",
     "FSDP_VERSION": "2",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,6 @@ from gradcent_lab.run import accelerator as runtime
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import SilentProgress
 from gradcent_lab.run.scheduler import run_pairs
-from gradcent_lab.run.trainer import Diverged
 from gradcent_lab.store import records as store
 
 TIMES = {"seconds", "samples_per_second"}
@@ -81,6 +81,7 @@ def test_equals_a_loop_written_by_hand(tmp_path, arm):
             }
         )
     for line, expected in zip(numbers(record), lines, strict=True):
+        assert (line.pop("steps"), len(line.pop("batches"))) == (4, 32)
         assert line == pytest.approx(expected, rel=1e-6)
     best = max(line["eval_metric"] for line in lines)
     assert record.best == pytest.approx(best)
@@ -134,17 +135,33 @@ def test_other_numerics_run_and_are_other_runs(tmp_path, numerics):
     assert other.curves[-1]["train_loss"] == pytest.approx(plain.curves[-1]["train_loss"], rel=0.2)
 
 
-def test_divergence_is_one_line_and_leaves_no_result(tmp_path):
+def test_divergence_is_a_result_of_one_line(tmp_path):
     def blow_up(params):
         return torch.optim.SGD(params, lr=1e20)
 
     experiment = replace(toy.experiment(), optimizer=blow_up)
-    with pytest.raises(Diverged, match=r"the loss became .* in epoch 1") as error:
-        run_pairs(experiment, [OFF], [0], tmp_path)
-    assert "\n" not in str(error.value)
-    assert store.load(tmp_path) == []
-    (folder,) = store.unfinished(tmp_path, "toy")
-    assert not list(folder.glob("*.tmp"))
+    (record,) = run_pairs(experiment, [OFF], [0], tmp_path)
+    assert re.search(r"toy toy off seed 0: the loss became .* in epoch 1", record.diverged)
+    assert "\n" not in record.diverged
+    assert math.isnan(record.last)
+    (stored,) = store.load(tmp_path)
+    assert stored.diverged == record.diverged
+    assert store.unfinished(tmp_path, "toy") == []
+
+
+def test_an_evaluation_that_is_no_number_is_a_divergence(tmp_path):
+    experiment = replace(toy.experiment(), metric=lambda output, target: output.sum(1) * math.nan)
+    (record,) = run_pairs(experiment, [OFF], [0], tmp_path)
+    assert "accuracy became nan in epoch 1" in record.diverged
+
+
+def test_both_arms_see_the_same_batches(tmp_path):
+    records = run_pairs(toy.experiment(), [OFF, ON], [0, 1], tmp_path)
+    hashes = [[line["batches"] for line in record.curves] for record in records]
+    assert hashes[0] == hashes[1]
+    assert hashes[2] == hashes[3]
+    assert hashes[0] != hashes[2]
+    assert len(set(hashes[0])) == len(hashes[0])  # every epoch has an order of its own
 
 
 def test_a_model_that_ignores_the_seed_is_found_out(tmp_path):

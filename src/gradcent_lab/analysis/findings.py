@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, Literal
 
 from gradcent_lab.analysis import paper_claims as claims
+from gradcent_lab.analysis.bn_lag import CONTROL, control_comparison, lags
 from gradcent_lab.analysis.statistics import Comparison, compare
 from gradcent_lab.analysis.verdict import Divergence, Verdict, default_margin, judge, judge_claim
 from gradcent_lab.errors import UserError
@@ -42,6 +43,7 @@ class Finding:
     with_: tuple[RunRecord, ...] = ()
     unpaired: tuple[int, ...] = ()
     divergence: Divergence = field(default_factory=lambda: Divergence(0))
+    control: Comparison | None = None  # the last epoch with BatchNorm statistics estimated the other way
     environments: tuple[str, ...] = ()  # what differs between the two runs of some pairs, in words
 
     @property
@@ -84,9 +86,13 @@ def by_metric(record: RunRecord) -> list[RunRecord]:
     """
     if not record.metrics:
         return [record]
+    if record.diverged:
+        return [replace(record, cell=f"{record.cell} {m}", metric_name=m, metrics=()) for m in record.metrics]
     records = []
     for metric in record.metrics:
         curves = [{**line, "eval_metric": line[metric]} for line in record.curves]
+        if metric != record.metric_name:  # the control was evaluated for the run's metric only
+            curves = [{k: v for k, v in line.items() if k != CONTROL} for line in curves]
         best = curves[record.best_epoch - 1]["eval_metric"]
         last = curves[-1]["eval_metric"]
         cell = f"{record.cell} {metric}"
@@ -220,6 +226,9 @@ def _finding(
         )
     else:
         answer = judge(result, margin, divergence) if seeds else Verdict("not run at this scale")
+    control = control_comparison(pair[0], pair[1])
+    if not table and result and control and lags(result, control, margin):
+        answer = Verdict("inconclusive", margin=margin, because="batch norm")
     return Finding(
         study=first.study,
         cell=label,
@@ -231,6 +240,7 @@ def _finding(
         claim=claim,
         comparison=result,
         answer=answer,
+        control=control,
         without=pair[0],
         with_=pair[1],
         unpaired=tuple(sorted(base.keys() ^ treated.keys())),

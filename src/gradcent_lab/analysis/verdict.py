@@ -63,14 +63,15 @@ class Verdict:
     margin: the difference below which a user would not care.
     more_pairs: for `inconclusive`, how many more pairs detect a difference of `margin` with 80 % power at the
         scatter seen; None where that is unknown or beyond 10,000.
-    because: for verdicts that do not follow from the mean alone: "divergence".
+    because: why a verdict does not follow from the mean alone: "divergence", or "batch norm" where the difference
+        comes from stale BatchNorm statistics.
     """
 
     kind: Kind
     bound: float | None = None
     margin: float | None = None
     more_pairs: int | None = None
-    because: Literal["", "divergence"] = ""
+    because: Literal["", "divergence", "batch norm"] = ""
 
     @property
     def label(self) -> str:

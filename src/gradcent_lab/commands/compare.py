@@ -100,6 +100,8 @@ def run(args: argparse.Namespace) -> int:
         console.print(
             f"  {display.reused} of {2 * args.seeds} runs were there already (--fresh redoes them)\n"
         )
+    if all(record.diverged for record in records):
+        raise UserError(f"every run diverged, with and without GC; {records[0].diverged}")
     found = findings(records)
     print_findings(console, found)
     print_curves(console, found)

@@ -60,6 +60,8 @@ class Experiment:
     evaluate: (model, batches, accelerator) -> named numbers over all evaluation data, in place of the mean of
         `metric`; they are kept for every epoch, and the one called `metric_name` is the run's.
     metrics: the names of what `evaluate` returns; each becomes a line of the report's table.
+    recalibrate_bn: evaluate with BatchNorm statistics that are re-estimated on training batches instead of the
+        running ones. Without it, the last epoch is evaluated both ways and `compare` warns if they disagree.
     closing: (model, folder) -> None, called once at the end to leave more files in the run's folder; the folder
         is None in all processes but the first.
     settings: everything that tells this experiment from another, as JSON values. Left None, it is read off
@@ -87,6 +89,7 @@ class Experiment:
     forward: Callable[[nn.Module, Any, Any], Any] | None = None
     evaluate: Callable[[nn.Module, Iterable[Any], Any], Mapping[str, float]] | None = None
     metrics: tuple[str, ...] = ()
+    recalibrate_bn: bool = False
     closing: Callable[[nn.Module, Path | None], None] | None = None
     settings: Mapping[str, Any] | None = None
 
@@ -110,8 +113,11 @@ def describe(experiment: Experiment) -> dict[str, Any]:
 
     The source files of its functions are part of it, so that a changed loss is not answered with old runs.
     """
+    # named only where it is set, so that runs stored before the field existed keep their names
+    optional = {"recalibrate_bn": True} if experiment.recalibrate_bn else {}
     if experiment.settings is not None:
-        return {**experiment.settings, "epochs": experiment.epochs, "batch_size": experiment.batch_size}
+        shape = {"epochs": experiment.epochs, "batch_size": experiment.batch_size}
+        return {**experiment.settings, **shape, **optional}
     import torch
 
     with torch.random.fork_rng(devices=[]):
@@ -137,6 +143,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
         "train_samples": _length(experiment.train_data),
         "eval_samples": _length(experiment.eval_data),
         "sources": sorted({text for part in parts if (text := _source(part))}),
+        **optional,
     }
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gradcent_lab.analysis.findings import Finding
-from gradcent_lab.analysis.statistics import Summary, multiple_comparisons
+from gradcent_lab.analysis.statistics import ALPHA, Summary, multiple_comparisons
 
 DASH = "–"
 
@@ -79,6 +79,12 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
     short = [f for f in found if f.comparison and f.comparison.interval == "Student t"]
     if short:
         lines.append("Below ten pairs the interval is Student's, otherwise the bootstrap's.")
+    levels = {f.comparison.alpha for f in found if f.comparison}
+    if levels and min(levels) < ALPHA:
+        lines.append(
+            f"Several arms share one baseline: each interval is at {100 * (1 - min(levels)):.3g} %, so that all of "
+            "them together are at 95 %."
+        )
     for finding in found:
         if finding.unpaired:
             seeds = ", ".join(map(str, finding.unpaired))

@@ -42,7 +42,8 @@ def conclude(finding: Finding) -> str:
         f"t-test p{NBSP}{_p(result.p_value)}, sign-flip p{NBSP}{_p(result.sign_flip_p)}"
     )
     won = f"better in {result.better}, worse in {result.worse} of {result.n} pairs"
-    return _join(f"{difference}, {won} ({evidence}).", spread_sentence(finding), diverged)
+    sentences = (spread_sentence(finding), control_sentence(finding), diverged)
+    return _join(f"{difference}, {won} ({evidence}).", *sentences)
 
 
 def spread_sentence(finding: Finding) -> str:
@@ -55,6 +56,17 @@ def spread_sentence(finding: Finding) -> str:
         return ""
     places = decimals(finding)
     return f"The spread over seeds goes from {result.without.std:.{places}f} to {result.with_.std:.{places}f} with GC."
+
+
+def control_sentence(finding: Finding) -> str:
+    """Return the difference of the BatchNorm control; empty where the model has no BatchNorm."""
+    control = finding.control
+    if control is None or finding.comparison is None or finding.epoch != "last":
+        return ""
+    settings = finding.without[0].config.get("settings", {})
+    kind = "running" if settings.get("recalibrate_bn") else "re-estimated"
+    difference = f"{signed(control.difference, decimals(finding))}{split_metric_name(finding.metric)[1]}"
+    return f"With {kind} BatchNorm statistics: {difference}."
 
 
 def divergence_sentence(finding: Finding) -> str:
@@ -89,6 +101,11 @@ def advise(finding: Finding) -> str:
         return (
             "Inconclusive because runs diverged: lower the learning rate, or add pairs to see which arm "
             "diverges more often."
+        )
+    if answer.because == "batch norm":
+        return (
+            "Inconclusive because the difference comes from BatchNorm's running statistics, not from the weights: "
+            "compare again with --recalibrate-bn, and re-estimate the statistics before you evaluate."
         )
     if result is None or result.n < 2:
         return f"Inconclusive: run {RECOMMENDED_PAIRS} pairs or more."

@@ -159,7 +159,8 @@ class Display:
         if self.live is None:
             name = f"seed {record.seed:<3} {self.names.get(record.arm, record.arm):<{self.width}}"
             name = self._cell(record.cell) + name
-            value = f"{split_metric_name(record.metric_name)[0]} {number(record.last)}"
+            metric = split_metric_name(record.metric_name)[0]
+            value = "diverged" if record.diverged else f"{metric} {number(record.last)}"
             self.console.print(f"  {self.done:>3}/{self.runs}  {name}  {value}{words}", highlight=False)
         self._refresh()
 
@@ -185,7 +186,7 @@ class Display:
         for runs in self.finished.values():
             base = runs.get(self.baseline or "")
             for name, run in runs.items():
-                if base is not None and name != self.baseline:
+                if base is not None and name != self.baseline and not (run.diverged or base.diverged):
                     gains.append(run.last - base.last)
         if not gains:
             return ""

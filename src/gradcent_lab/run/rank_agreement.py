@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from gradcent_lab.errors import UserError
+from gradcent_lab.errors import Diverged, UserError
 from gradcent_lab.run import stop_signal
 from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.run_lock import LostLock
@@ -80,6 +80,8 @@ class RankAgreement:
 def _same_kind(kind: str, caused_by_user: bool, message: str) -> BaseException:
     if kind == "LostLock":
         return LostLock(message)
+    if kind == "Diverged":
+        return Diverged(message)
     if kind in ("Terminated", "KeyboardInterrupt"):
         return Terminated(message)
     return UserError(message) if caused_by_user else RuntimeError(message)

@@ -6,6 +6,7 @@ Best and last epoch are both reported: the paper's ImageNet errors are those of 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,23 +18,21 @@ import torch
 from torch import nn
 
 from gradcent_lab.data import random_streams as seeds
+from gradcent_lab.data.batch_hash import BATCHES_PER_EPOCH, hash_batch
 from gradcent_lab.data.batches import Batch, Feed
-from gradcent_lab.errors import UserError
+from gradcent_lab.errors import Diverged, UserError
 from gradcent_lab.experiment.run_config import RunConfig
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.experiment.weights import weights_hash
 from gradcent_lab.run import checkpoint, stop_signal
 from gradcent_lab.run.accelerator import Options, deterministic, make_accelerator, memory
+from gradcent_lab.run.batch_norm import batch_norms, recalibrated
 from gradcent_lab.run.epoch_metrics import Meters
 from gradcent_lab.run.rank_agreement import RankAgreement
 from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.atomic_files import write_lines
 
 LOOK = 50  # steps between looks at a GPU's loss, which would otherwise wait for it every time
-
-
-class Diverged(UserError):
-    """The loss of a run is no longer a number."""
 
 
 @dataclass
@@ -48,6 +47,7 @@ class Position:
     seconds: float  # spent in this epoch
     total_seconds: float
     initial_weights: str
+    batches: str = ""  # hashes of the first batches of this epoch
 
     def problem(self, epochs: int, steps: int) -> str | None:
         """Return what cannot be true of a run of `epochs` epochs of `steps` steps; None if all is well."""
@@ -127,7 +127,18 @@ class _Session:
         with self.agreement.block():
             position, meters = self._resume()
         self._last_write = time.monotonic()
+        try:
+            return self._train(position, meters, epoch_done, before_write)
+        except Diverged as error:
+            return self._diverged_result(position, error), position.curves
 
+    def _train(
+        self,
+        position: Position,
+        meters: Meters,
+        epoch_done: Callable[[Mapping[str, Any]], None],
+        before_write: Callable[[], None],
+    ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         def write_if_due(step: int) -> None:
             stop = self.agreement.stop_requested
             if stop or self._due(step):
@@ -171,6 +182,9 @@ class _Session:
     def _train_step(self, batch: Batch, position: Position, meters: Meters) -> None:
         if position.step == 0:
             position.lr = float(self.optimizer.param_groups[0]["lr"])
+            position.batches = ""
+        if position.step < BATCHES_PER_EPOCH:
+            position.batches += hash_batch(batch.inputs, batch.targets)
         with self.agreement.block():
             loss, output, targets = self._forward(batch)
             with torch.no_grad():
@@ -201,18 +215,62 @@ class _Session:
             "epoch": position.epoch + 1,
             "train_loss": train[0],
             "train_metric": train[1],
-            **self._evaluate(),
+            **self._evaluate_epoch(position.epoch),
             "lr": position.lr,
+            "steps": steps,
+            "batches": position.batches,
             "seconds": round(position.seconds, 3),
             "samples_per_second": round(samples / max(position.seconds, 1e-9), 1),
         }
         if self.experiment.evaluate is not None:
             line |= {"seconds_per_step": round(position.seconds / max(steps, 1), 4), "memory_mib": memory()}
+        with self.agreement.block():
+            if not math.isfinite(line["eval_metric"]):
+                raise Diverged(
+                    f"{self.config.label}: {self.experiment.metric_name} became {line['eval_metric']} in epoch "
+                    f"{position.epoch + 1}: lower the learning rate, or look at the data and the metric"
+                )
         position.curves.append(line)
         position.total_seconds += position.seconds
         position.epoch, position.step, position.seconds = position.epoch + 1, 0, 0.0
         if self.options.trackers:
             self.accelerator.log({k: v for k, v in line.items() if k != "epoch"}, step=line["epoch"])
+
+    def _evaluate_epoch(self, epoch: int) -> dict[str, Any]:
+        """Evaluate, with BatchNorm statistics as the experiment asks; in the last epoch also the other way.
+
+        The second evaluation is the control that tells stale running statistics from an effect of the weights.
+        """
+        last = epoch + 1 == self.experiment.epochs
+        wanted = self.experiment.recalibrate_bn
+        several = self.accelerator.num_processes > 1
+        if not batch_norms(self.bare) or not (wanted or (last and not several)):
+            return self._evaluate()
+        with self._recalibrated_batch_norm():
+            estimated = self._evaluate()
+        if not last:
+            return estimated
+        running = self._evaluate()
+        line, control = (estimated, running) if wanted else (running, estimated)
+        return {**line, "eval_metric_bn_control": control["eval_metric"]}
+
+    @contextlib.contextmanager
+    def _recalibrated_batch_norm(self) -> Iterator[None]:
+        def forward(batch: Batch) -> Any:
+            inputs, targets = self._to_device(batch)
+            custom = self.experiment.forward
+            return self.bare(inputs) if custom is None else custom(self.bare, inputs, targets)
+
+        def average(values: torch.Tensor) -> torch.Tensor:
+            mean: torch.Tensor = self.accelerator.reduce(values, "mean")
+            return mean
+
+        several = self.accelerator.num_processes > 1
+        with (
+            seeds.seeded(self.config.seed, "recalibrate"),
+            recalibrated(self.bare, self.train_feed.epoch(0), forward, average if several else None),
+        ):
+            yield
 
     @torch.no_grad()
     def _evaluate(self) -> dict[str, Any]:
@@ -238,7 +296,7 @@ class _Session:
                 return
             yield batch
 
-    def _forward(self, batch: Batch) -> tuple[torch.Tensor, Any, Any]:
+    def _to_device(self, batch: Batch) -> tuple[Any, Any]:
         from accelerate.utils import send_to_device
 
         inputs = send_to_device(batch.inputs, self.accelerator.device, non_blocking=True)
@@ -247,6 +305,10 @@ class _Session:
             # one or the other for sure: what a dataset happens to return must not choose the kernels
             last = self.config.numerics.channels_last
             inputs = inputs.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        return inputs, targets
+
+    def _forward(self, batch: Batch) -> tuple[torch.Tensor, Any, Any]:
+        inputs, targets = self._to_device(batch)
         forward = self.experiment.forward
         output = self.model(inputs) if forward is None else forward(self.model, inputs, targets)
         return self.experiment.loss(output, targets), output, targets
@@ -296,6 +358,20 @@ class _Session:
                 f"{path} began from other initial weights than this code builds: delete it to start again"
             )
         return position, meters
+
+    def _diverged_result(self, position: Position, error: Diverged) -> dict[str, Any]:
+        """The result of a run that diverged: it counts as such and has no metric."""
+        return {
+            "best": math.nan,
+            "best_epoch": 0,
+            "last": math.nan,
+            "diverged": str(error),
+            "metric_name": self.experiment.metric_name,
+            "metrics": list(self.experiment.metrics),
+            "higher_is_better": self.experiment.higher_is_better,
+            "initial_weights": position.initial_weights,
+            "seconds": round(position.total_seconds + position.seconds, 3),
+        }
 
     def _result(self, position: Position) -> dict[str, Any]:
         values = [line["eval_metric"] for line in position.curves]

@@ -19,6 +19,13 @@ def check_pairs(records: Iterable[RunRecord]) -> None:
                 f"{record.arm!r} ({record.path.name}) started from different weights, so they are no pair: build "
                 "the model from torch's global generator alone, delete both runs and run again"
             )
+        processes = [r.environment.get("processes", 1) for r in (first, record)]
+        if processes[0] != processes[1]:
+            raise UserError(
+                f"{record.study} {record.cell} seed {record.seed}: the arms {first.arm!r} ({first.path.name}) and "
+                f"{record.arm!r} ({record.path.name}) ran in {processes[0]} and {processes[1]} processes, so they are "
+                "no pair: run both with the same number"
+            )
         for epoch, other in zip(first.curves, record.curves, strict=False):
             if epoch.get("batches") and other.get("batches") and epoch["batches"] != other["batches"]:
                 raise UserError(

@@ -150,6 +150,7 @@ def load_run(path: Path) -> RunRecord:
         best_epoch=result["best_epoch"],
         initial_weights=result["initial_weights"],
         seconds=result["seconds"],
+        diverged=str(result.get("diverged", "")),
         metrics=tuple(result.get("metrics", ())),
     )
 
@@ -215,6 +216,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "instruction_set": torch.backends.cpu.get_cpu_capability(),
         "gpus": devices,
         "processes": int(os.environ.get("WORLD_SIZE", "1")),
         "variables": {name: os.environ[name] for name in _VARIABLES if os.environ.get(name)},
