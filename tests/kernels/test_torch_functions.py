@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import gradcent
-from gradcent.kernels import _torch_functions, native
+from gradcent.kernels import _torch_functions, fused_steps, native
 from gradcent.optim import _native_step as _quick
 
 PROVEN = _torch_functions.proven(torch.__version__)
@@ -405,8 +405,8 @@ def test_numbers_of_other_devices_are_not_read() -> None:
     rate = torch.tensor(0.1).as_subclass(Rate)
     optimizer = gradcent.optim.Adam(model.parameters(), lr=rate, model=model)
     give_gradients(model, 0)
-    groups = _quick.step(optimizer, "adam", optimizer._gradcent)
-    assert groups == optimizer.param_groups
+    group, attachment = optimizer.param_groups[0], gradcent.attached(optimizer)
+    assert not _quick.try_fused_step(fused_steps.ADAM, optimizer, group, attachment)
     assert not read
 
 
