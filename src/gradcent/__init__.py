@@ -9,9 +9,9 @@
 from . import optim
 from .attach import attach, attached, detach
 from .diagnostics import Monitor
+from .functional import centralize, centralize_
 from .gradient_hooks import attach_to_gradients, centralize_gradients_
 from .layout import Layout
-from .operator import centralize, centralize_
 from .plan import Plan, explain
 from .plan.rules import register, unregister
 

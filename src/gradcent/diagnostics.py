@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .functional import centralize
 from .layout import Layout
-from .operator import centralize, vector_means
+from .operator import vector_means
 from .plan import Layers, Overrides, Plan
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from .attachment import ATTACHMENTS
 from .dtensor import centralize as sharded
+from .functional import centralize
 from .layout import Layout
-from .operator import centralize
 from .plan import Layers, Overrides, Plan, models_of
 
 
@@ -159,8 +159,6 @@ class _Centralize:
         self.layout = layout
 
     def __call__(self, gradient: Tensor) -> Tensor:
-        if sharded.is_sharded(gradient):  # tensor parallel: the parameter itself is a DTensor
-            return sharded.centralized([gradient], [self.layout], [gradient], decay=0.0)[0]
         return gradient if gradient.is_sparse else centralize(gradient, self.layout)
 
 

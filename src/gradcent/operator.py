@@ -1,8 +1,8 @@
 """Φ, the operator of Eq. 1 and 2: remove from the gradient of each weight vector its mean.
 
-This is the reference: it can be read beside the paper, and every fast path is tested against it.
-With a weight and a decay it computes the form of Section 3.4, P(g + λw), as the gradient
-g − mean(g + λw) that is *handed over*: an optimizer that adds λw by itself ends up with exactly P(g + λw).
+This is the reference implementation for plain tensors. It follows the paper's equations, and every faster
+implementation is tested against it. With a weight and a decay it returns g − mean(g + λw): an optimizer that adds λw
+to this gradient computes exactly P(g + λw), the form of Section 3.4.
 """
 
 from __future__ import annotations
@@ -25,11 +25,7 @@ def centralize(
     >>> centralize(torch.tensor([[1.0, 2.0, 6.0]]), Layout.rows((1, 3)))
     tensor([[-2., -1.,  3.]])
     """
-    _check(tensor, layout, weight)
-    if hasattr(tensor, "device_mesh"):  # a DTensor: each rank centralizes what it holds
-        from .dtensor.centralize import centralized
-
-        return centralized([tensor], [layout], [tensor if weight is None else weight], decay=decay)[0]
+    check(tensor, layout, weight)
     if tensor.numel() == 0:
         return tensor.clone()
     vectors, dims = _vectors(tensor, layout)
@@ -37,22 +33,14 @@ def centralize(
     vectors = vectors.to(_HALF.get(dtype, dtype))
     shift = 0.0 if weight is None else decay * _mean(*_vectors(weight, layout))
     rest = vectors - (_mean(vectors, dims) + shift)
-    if not dims:  # vectors of one element: nothing is left over, and sum(()) would sum everything
+    if not dims:  # vectors of one element; sum(()) would sum over all dims
         return _like(rest.to(dtype), tensor)
-    # The first mean carries rounding; what it leaves is removed by a second one. A row that is
-    # constant then comes out exactly 0, where a residue of 1e-7 would be a full step under Adam.
-    again = rest.sum(dims, keepdim=True) / layout.length + shift
-    # A sum of residues may overflow where they do not; such a row is left as the first pass made it.
-    rest = rest - torch.where(again.isfinite(), again, torch.zeros_like(again))
+    # The first mean has a rounding error; a second pass removes what it left. A constant row then becomes exactly
+    # 0: Adam would turn a residue of 1e-7 into a full step.
+    residue = rest.sum(dims, keepdim=True) / layout.length + shift
+    # The sum of the residues may overflow where they do not; such a row keeps the result of the first pass.
+    rest = rest - torch.where(residue.isfinite(), residue, torch.zeros_like(residue))
     return _like(rest.to(dtype), tensor)
-
-
-def centralize_(
-    tensor: Tensor, layout: Layout, *, weight: Tensor | None = None, decay: float | Tensor = 0.0
-) -> Tensor:
-    """Centralize ``tensor`` in place and return it; see :func:`centralize`."""
-    fixed = None if weight is None else weight.detach()  # a stored gradient does not depend on the weight
-    return tensor.copy_(centralize(tensor, layout, weight=fixed, decay=decay))
 
 
 def vector_means(tensor: Tensor, layout: Layout) -> Tensor:
@@ -60,12 +48,12 @@ def vector_means(tensor: Tensor, layout: Layout) -> Tensor:
 
     A complex tensor's means are pairs of real numbers in a last dim of size 2.
     """
-    _check(tensor, layout, None)
+    check(tensor, layout, None)
     return _mean(*_vectors(tensor, layout))
 
 
 def restore_means_(tensor: Tensor, layout: Layout, means: Tensor) -> Tensor:
-    """Shift each weight vector of ``tensor`` in place so that its mean is ``means`` again.
+    """Shift each weight vector of ``tensor`` in place so that its mean becomes ``means``.
 
     After an optimizer step this projects the whole change of the weight, decay included, onto
     1ᵀΔw = 0: the form `at="update"`, which needs nothing but each vector's mean before and after.
@@ -122,14 +110,14 @@ def _mean(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
     mean = vectors.sum(dims, keepdim=True, dtype=accumulate) / length
     if accumulate is not None:
         return mean  # float32 has room for any sum of half-precision numbers
-    if _can_look(mean) and _all_finite(mean):
+    if _can_read(mean) and _all_finite(mean):
         return mean
     # Rows near the largest float: divide first. A row that holds inf or nan stays inf or nan.
     return torch.where(mean.isfinite(), mean, (vectors / length).sum(dims, keepdim=True))
 
 
-def _can_look(tensor: Tensor) -> bool:
-    """Whether reading a value costs nothing: on a GPU it would wait, in a traced graph it cannot."""
+def _can_read(tensor: Tensor) -> bool:
+    """Whether reading a value is cheap: on a GPU it would synchronize, in a traced graph it is impossible."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not tensor.requires_grad
 
 
@@ -140,7 +128,8 @@ def _all_finite(tensor: Tensor) -> bool:
         return False
 
 
-def _check(tensor: Tensor, layout: Layout, weight: Tensor | None) -> None:
+def check(tensor: Tensor, layout: Layout, weight: Tensor | None) -> None:
+    """Raise if a tensor cannot be centralized with this layout and weight."""
     if not isinstance(layout, Layout):
         raise TypeError(
             f"centralize needs a gradcent.Layout, got {type(layout).__name__}; "

@@ -1,9 +1,9 @@
-"""GC on DTensors (FSDP2, tensor parallel): each rank centralizes the shard it holds.
+"""GC on DTensors (FSDP2, tensor parallel): each rank centralizes its local shard.
 
-Where no weight vector is cut this needs no communication, and the kernels run on the local shard. Where
-vectors are cut, sums of the parts are added up over the ranks: all cut tensors of a step share one small
-reduction. The result has the gradient's own placements; `g - g.mean()` would come back replicated
-or partial, and momentum buffers would silently lose their sharding.
+If no weight vector is split over ranks, this needs no communication and the kernels run on the local shard. The
+partial sums of split vectors are all-reduced: all split tensors of a step share one small all-reduce. The result has
+the gradient's placements; `g - g.mean()` may return a replicated or partial tensor, and momentum buffers would
+silently lose their sharding.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .geometry import Share, share
 
 
 def any_sharded(tensors: Sequence[Tensor | None]) -> bool:
-    """Whether there is a DTensor among these; costs next to nothing where nobody uses them."""
+    """Whether one of these is a DTensor; this costs almost nothing if torch.distributed.tensor is not imported."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and getattr(module, "DTensor", None) in set(map(type, tensors))
 
@@ -35,11 +35,11 @@ def is_sharded(tensor: Tensor) -> bool:
 
 
 def refuse_compiling(tensors: Sequence[Tensor]) -> None:
-    """Say that a step over DTensors cannot be compiled, where somebody is doing that."""
+    """Raise if a step over DTensors is being compiled."""
     if torch.compiler.is_compiling() and any_sharded(tensors):
         raise RuntimeError(
             "gradcent: a step over sharded parameters (DTensor) cannot be compiled; "
-            "call optimizer.step() as it is, and compile the model alone"
+            "call optimizer.step() uncompiled, and compile the model alone"
         )
 
 
@@ -51,27 +51,27 @@ def centralized(
     decay: float | Tensor,
     kernel: str = "auto",
 ) -> list[Tensor]:
-    """`kernels.centralized` for lists in which there may be DTensors."""
+    """`kernels.centralized` for lists that may contain DTensors."""
     if not any_sharded(gradients):
         return kernels.centralized(gradients, layouts, weights, decay=decay, kernel=kernel)
     with torch.no_grad():
         gradients = [
-            gradient if layout is None else _settled(gradient)
+            gradient if layout is None else _resolve_partial(gradient)
             for gradient, layout in zip(gradients, layouts, strict=True)
         ]
-        shards = [_Shard.of(*each) for each in zip(gradients, layouts, weights, strict=True)]
+        shards = [_Shard.of(*item) for item in zip(gradients, layouts, weights, strict=True)]
         results = kernels.centralized(
-            [each.local for each in shards],
-            [each.layout for each in shards],
-            [each.weight for each in shards],
+            [shard.local for shard in shards],
+            [shard.layout for shard in shards],
+            [shard.weight for shard in shards],
             decay=decay,
             kernel=kernel,
         )
-        cut = [index for index, each in enumerate(shards) if each.share is not None]
-        rests = _centralize_irregular([shards[index] for index in cut], decay)
-        for index, rest in zip(cut, rests, strict=True):
-            results[index] = rest
-        return [each.like_gradient(result) for each, result in zip(shards, results, strict=True)]
+        split = [index for index, shard in enumerate(shards) if shard.share is not None]
+        split_results = _centralize_split([shards[index] for index in split], decay)
+        for index, result in zip(split, split_results, strict=True):
+            results[index] = result
+        return [shard.like_gradient(result) for shard, result in zip(shards, results, strict=True)]
 
 
 def centralize_gradients_(
@@ -81,8 +81,8 @@ def centralize_gradients_(
     decay: float | Tensor,
     kernel: str = "auto",
 ) -> None:
-    """`kernels.centralize_gradients_` for lists in which there may be DTensors."""
-    gradients = [each.grad for each in parameters]
+    """`kernels.centralize_gradients_` for lists that may contain DTensors."""
+    gradients = [param.grad for param in parameters]
     if not any_sharded(gradients):
         return kernels.centralize_gradients_(parameters, layouts, decay=decay, kernel=kernel)
     chosen = [
@@ -100,59 +100,66 @@ def centralize_gradients_(
     with torch.no_grad():
         for (parameter, gradient, _), result in zip(chosen, results, strict=True):
             if is_sharded(gradient) and gradient.placements != result.placements:  # type: ignore[attr-defined]
-                parameter.grad = result  # a partial sum was settled
+                parameter.grad = result  # the gradient was a partial sum
             else:
                 _local(gradient).copy_(_local(result))
 
 
 def vector_means(weights: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tensor]:
-    """Return what :func:`restore_means_` needs to know of the weights before a step; no communication."""
+    """Return the means (local sums of split vectors) that :func:`restore_means_` restores; no communication."""
     if not any_sharded(weights):
-        return [_vector_means(each, layout) for each, layout in zip(weights, layouts, strict=True)]
-    shards = [_Shard.of(each.detach(), layout, each) for each, layout in zip(weights, layouts, strict=True)]
-    return [
-        _sums(each.local, each.share)
-        if each.share is not None
-        else each.local  # nothing of this tensor is here
-        if each.layout is None
-        else _vector_means(each.local, each.layout)
-        for each in shards
+        return [_vector_means(weight, layout) for weight, layout in zip(weights, layouts, strict=True)]
+    shards = [
+        _Shard.of(weight.detach(), layout, weight) for weight, layout in zip(weights, layouts, strict=True)
     ]
+    return [_local_means(shard) for shard in shards]
+
+
+def _local_means(shard: _Shard) -> Tensor:
+    if shard.share is not None:
+        return _sums(shard.local, shard.share)
+    if shard.layout is None:  # this rank holds no element of the tensor
+        return shard.local
+    return _vector_means(shard.local, shard.layout)
 
 
 def restore_means_(weights: Sequence[Tensor], layouts: Sequence[Layout], means: Sequence[Tensor]) -> None:
-    """Shift each weight vector so that its mean is what it was: one reduction for all that are cut."""
+    """Shift each weight vector so that its mean is the given one; one all-reduce for all split vectors."""
     if not any_sharded(weights):
-        for each, layout, mean in zip(weights, layouts, means, strict=True):
-            _restore_means_(each, layout, mean)
+        for weight, layout, mean in zip(weights, layouts, means, strict=True):
+            _restore_means_(weight, layout, mean)
         return
     with torch.no_grad():
-        cut: list[tuple[_Shard, Tensor]] = []
-        for each, layout, before in zip(weights, layouts, means, strict=True):
-            shard = _Shard.of(each.detach(), layout, each)
+        split: list[tuple[_Shard, Tensor]] = []
+        for weight, layout, before in zip(weights, layouts, means, strict=True):
+            shard = _Shard.of(weight.detach(), layout, weight)
             if shard.share is not None:
-                cut.append((shard, before))
+                split.append((shard, before))
             elif shard.layout is not None:
                 _restore_means_(shard.local, shard.layout, before)
-        drifts = _added_up([(shard, _sums(shard.local, shard.share) - before) for shard, before in cut])
-        for (shard, _), drift in zip(cut, drifts, strict=True):
+        drifts = _all_reduce_sums(
+            [(shard, _sums(shard.local, shard.share) - before) for shard, before in split]
+        )
+        for (shard, _), drift in zip(split, drifts, strict=True):
             shard.local.copy_(_shifted(shard.local, shard.share, drift))
 
 
 def whole_vectors(tensor: Tensor, layout: Layout) -> tuple[Tensor, Layout] | None:
-    """Return the tensor (of a DTensor, the shard) if whole weight vectors of it are here, and their layout."""
+    """Return the tensor (of a DTensor, the local shard) and its layout if its weight vectors are not split."""
     shard = _Shard.of(tensor.detach(), layout, tensor)
     return None if shard.layout is None else (shard.local, shard.layout)
 
 
 class _Shard:
-    """A gradient as this rank sees it: the local tensor, and its local layout or its share of cut vectors."""
+    """The part of a gradient on this rank: the local tensor, and its local layout or its share of split vectors."""
 
     __slots__ = ("gradient", "layout", "local", "mesh", "share", "weight")
 
     def __init__(self, gradient: Tensor, local: Tensor, weight: Tensor, layout: Layout | None) -> None:
         self.gradient, self.local, self.weight, self.layout = gradient, local, weight, layout
-        self.share: Any = None  # set where the vectors are not simply there
+        self.share: Any = (
+            None  # set if the vectors are split over ranks, or lie irregularly in the local tensor
+        )
         self.mesh: Any = None
 
     @classmethod
@@ -165,51 +172,53 @@ class _Shard:
         coordinate = mesh.get_coordinate()
         if is_sharded(weight) and weight.placements != placements:  # type: ignore[attr-defined]
             weight = weight.detach().redistribute(placements=placements)  # type: ignore[attr-defined]
-        made = cls(gradient, local, _local(weight), None)
-        if coordinate is None:  # this rank has no part in the tensor
-            return made
-        made.mesh = mesh
+        shard = cls(gradient, local, _local(weight), None)
+        if coordinate is None:  # this rank is not in the mesh
+            return shard
+        shard.mesh = mesh
         held = share(layout, tuple(gradient.shape), placements, tuple(mesh.shape), tuple(coordinate))
         if held.shape != tuple(local.shape):
             raise RuntimeError(
                 f"a tensor of shape {tuple(gradient.shape)} placed as {placements} holds {tuple(local.shape)} "
-                f"here, where gradcent expects {held.shape}: this way of sharding is not known to it; "
+                f"on this rank, where gradcent expects {held.shape}: gradcent does not support this sharding; "
                 "please report it, and leave the parameter out with overrides={name: None}"
             )
         if held.layout is None:
-            made.share = held
+            shard.share = held
         elif local.numel():
-            made.layout = held.layout
-        return made
+            shard.layout = held.layout
+        return shard
 
     def like_gradient(self, result: Tensor) -> Tensor:
-        """Give a result the gradient's own placements."""
+        """Return a local result as a DTensor with the gradient's placements."""
         if result is self.local:
             return self.gradient
         if not is_sharded(self.gradient):
             return result
-        whole: Any = self.gradient
-        return type(whole).from_local(  # type: ignore[no-any-return]
+        gradient: Any = self.gradient
+        return type(gradient).from_local(  # type: ignore[no-any-return]
             result,
-            whole.device_mesh,
-            whole.placements,
+            gradient.device_mesh,
+            gradient.placements,
             run_check=False,
-            shape=whole.shape,
-            stride=whole.stride(),
+            shape=gradient.shape,
+            stride=gradient.stride(),
         )
 
 
-def _centralize_irregular(shards: list[_Shard], decay: float | Tensor) -> list[Tensor]:
-    """Centralize shards whose vectors are cut (or lie irregularly); one reduction for all of them."""
+def _centralize_split(shards: list[_Shard], decay: float | Tensor) -> list[Tensor]:
+    """Centralize shards whose vectors are split (or lie irregularly); one all-reduce for all of them."""
     with_decay = isinstance(decay, Tensor) or decay != 0
-    shifts = [decay * _sums(each.weight, each.share) if with_decay else 0.0 for each in shards]
-    rests = [each.local for each in shards]
-    # Sums of float32 and half numbers are taken in float64, so that one pass leaves a constant row
-    # exactly 0; float64 itself has nothing wider and gets a second pass, as in operator.py.
-    for again in (False, True):
-        turn = [index for index, rest in enumerate(rests) if not again or rest.dtype in _DOUBLE]
-        sums = [(shards[index], _sums(rests[index], shards[index].share) + shifts[index]) for index in turn]
-        for index, total in zip(turn, _added_up(sums), strict=True):
+    shifts = [decay * _sums(shard.weight, shard.share) if with_decay else 0.0 for shard in shards]
+    rests = [shard.local for shard in shards]
+    # Sums of float32 and half types are accumulated in float64, so that one pass makes a constant row exactly 0.
+    # float64 has no wider type and gets a second pass, as in operator.py.
+    for second_pass in (False, True):
+        indices = [index for index, rest in enumerate(rests) if not second_pass or rest.dtype in _DOUBLE]
+        sums = [
+            (shards[index], _sums(rests[index], shards[index].share) + shifts[index]) for index in indices
+        ]
+        for index, total in zip(indices, _all_reduce_sums(sums), strict=True):
             rests[index] = _shifted(rests[index], shards[index].share, total)
     return rests
 
@@ -218,32 +227,32 @@ _DOUBLE = (torch.float64, torch.complex128)
 
 
 def _sums(local: Tensor, held: Share) -> Tensor:
-    """Return the sum of the part of each vector that is here, in float64 where the device has it."""
+    """Return the sum of the local part of each vector, in float64 if the device has it."""
     real = torch.view_as_real(local.resolve_conj()) if local.is_complex() else local
     wide = torch.float32 if local.device.type == "mps" else torch.float64
-    averaged = [dim for dim, each in enumerate(held.vectors) if each == 1]
+    averaged = [dim for dim, index in enumerate(held.vectors) if index == 1]
     sums = real.sum(averaged, keepdim=True, dtype=wide) if averaged else real.to(wide)
-    for dim, each in enumerate(held.vectors):
-        if isinstance(each, tuple):
+    for dim, index in enumerate(held.vectors):
+        if isinstance(index, tuple):
             shape = (*sums.shape[:dim], held.kept[dim], *sums.shape[dim + 1 :])
-            sums = sums.new_zeros(shape).index_add_(dim, _index(each, local.device), sums)
+            sums = sums.new_zeros(shape).index_add_(dim, _index(index, local.device), sums)
     return sums
 
 
 @lru_cache(maxsize=1024)
 def _index(vectors: tuple[int, ...], device: torch.device) -> Tensor:
-    """Return the vectors' numbers on the device, kept there: a copy in every step would wait for it."""
+    """Return the vector indices on the device, cached: a copy in every step would synchronize."""
     return torch.tensor(vectors, device=device, dtype=torch.long)
 
 
-def _added_up(sums: list[tuple[_Shard, Tensor]]) -> list[Tensor]:
-    """Add up the sums of cut vectors over the ranks that hold parts of them, all in one reduction."""
-    results = [each for _, each in sums]
+def _all_reduce_sums(sums: list[tuple[_Shard, Tensor]]) -> list[Tensor]:
+    """All-reduce the sums of split vectors over the ranks that hold parts of them, in one call per process group."""
+    results = [local_sums for _, local_sums in sums]
     buckets: dict[tuple[Any, ...], list[int]] = {}
-    for index, (shard, each) in enumerate(sums):
+    for index, (shard, local_sums) in enumerate(sums):
         if shard.share.reduce:
             groups = tuple(shard.mesh.get_group(axis) for axis in shard.share.reduce)
-            buckets.setdefault((groups, each.dtype, each.device), []).append(index)
+            buckets.setdefault((groups, local_sums.dtype, local_sums.device), []).append(index)
     for (groups, _, _), indices in buckets.items():
         flat = torch.cat([results[index].reshape(-1) for index in indices])
         for group in groups:
@@ -255,32 +264,32 @@ def _added_up(sums: list[tuple[_Shard, Tensor]]) -> list[Tensor]:
 
 
 def _shifted(local: Tensor, held: Share, totals: Tensor) -> Tensor:
-    """Subtract from each element the mean of its vector, whose sum is given."""
+    """Subtract from each element the mean of its vector, given the vectors' sums."""
     real = torch.view_as_real(local.resolve_conj()) if local.is_complex() else local
     means = totals / held.length
-    for dim, each in enumerate(held.vectors):
-        if isinstance(each, tuple):
-            means = means.index_select(dim, _index(each, local.device))
+    for dim, index in enumerate(held.vectors):
+        if isinstance(index, tuple):
+            means = means.index_select(dim, _index(index, local.device))
     half = real.dtype in (torch.float16, torch.bfloat16)
     work = torch.float32 if half else real.dtype
     coarse = means.to(work)
-    fine = (means - coarse).to(work)  # what rounding the mean left; without it the rest has a mean of its own
+    fine = (means - coarse).to(work)  # the rounding error of the mean; without it the result has a small mean
     rest = real.to(work) - coarse
     rest = torch.where(fine.isfinite(), rest - fine, rest).to(real.dtype)
     return torch.view_as_complex(rest) if local.is_complex() else rest
 
 
-def _settled(gradient: Tensor) -> Tensor:
-    """Turn a gradient that is still a sum over ranks into one that is there."""
+def _resolve_partial(gradient: Tensor) -> Tensor:
+    """All-reduce a gradient whose placements are partial; return other gradients unchanged."""
     if not is_sharded(gradient):
         return gradient
     placements = gradient.placements  # type: ignore[attr-defined]
-    if not any(each.is_partial() for each in placements):
+    if not any(placement.is_partial() for placement in placements):
         return gradient
     from torch.distributed.tensor import Replicate
 
-    settled = [Replicate() if each.is_partial() else each for each in placements]
-    return gradient.redistribute(placements=settled)  # type: ignore[attr-defined,no-any-return]
+    resolved = [Replicate() if placement.is_partial() else placement for placement in placements]
+    return gradient.redistribute(placements=resolved)  # type: ignore[attr-defined,no-any-return]
 
 
 def _local(tensor: Tensor) -> Tensor:

@@ -1,9 +1,9 @@
-"""Which part of a tensor's weight vectors one rank of a device mesh holds: plain integer geometry.
+"""Which part of a tensor's weight vectors one rank of a device mesh holds, as integers.
 
-A DTensor's layout is that of its global shape. Sharding a dim that indexes vectors leaves every vector
-whole on one rank; sharding a dim that is averaged cuts all of them; the first dim of a grouped
-transposed convolution is both, and where the border of a shard falls inside a group, some are cut.
-Every rank computes the same answer from shape, placements and mesh, so collectives always match.
+A DTensor's layout refers to its global shape. Sharding a dim that indexes vectors keeps every vector whole on one
+rank. Sharding a dim that is averaged splits all vectors. The first dim of a grouped transposed convolution does both:
+where a shard boundary falls inside a group, some vectors are split. Every rank computes the same result from shape,
+placements and mesh, so the collectives of all ranks match.
 """
 
 from __future__ import annotations
@@ -27,17 +27,14 @@ class Share:
     """What one rank holds of a tensor's weight vectors."""
 
     shape: tuple[int, ...]  # of the local tensor
-    layout: Layout | None  # of the local tensor, if its vectors are whole and lie as a Layout says
-    reduce: tuple[int, ...]  # the mesh dims over which sums of cut vectors are added up
+    layout: Layout | None  # of the local tensor, if its vectors are whole and a Layout describes them
+    reduce: tuple[
+        int, ...
+    ]  # the mesh dims over which the sums of split vectors are all-reduced; empty: none is split
     vectors: tuple[tuple[int, ...] | int | None, ...]
-    """Per dim of the tensor: 1 where it is averaged, None where it is kept, else each element's vector."""
-    kept: tuple[int, ...]  # how many vectors each dim tells apart
+    """Per dim of the tensor: 1 if it is averaged, None if it is kept, else the vector index of each element."""
+    kept: tuple[int, ...]  # the number of vectors along each dim
     length: int  # of one whole weight vector
-
-    @property
-    def cut(self) -> bool:
-        """Whether other ranks hold parts of the same vectors."""
-        return bool(self.reduce)
 
 
 @lru_cache(maxsize=8192)
@@ -56,8 +53,8 @@ def share(
     vectors: list[tuple[int, ...] | int | None] = []
     kept: list[int] = []
     for size, parts, sharding, held in zip(shape, pieces, by_dim, local, strict=True):
-        cuts = _cuts(size, parts, sharding)
-        reduce |= cuts
+        split = _split_axes(size, parts, sharding)
+        reduce |= split
         roles = {role in _AVERAGED for _, role in parts}
         if roles == {True}:
             vectors.append(1)
@@ -82,28 +79,28 @@ def share(
 
 def _sharding(placements: tuple[Any, ...], mesh: tuple[int, ...], dim: int) -> list[tuple[int, int, int]]:
     """Return (mesh dim, its size, split factor) of the mesh dims that shard ``dim``, in order."""
-    found = []
+    axes = []
     for axis, (placement, size) in enumerate(zip(placements, mesh, strict=True)):
         name = type(placement).__name__
         if name in ("Shard", "_StridedShard"):
             if placement.dim == dim:
-                found.append((axis, size, int(getattr(placement, "split_factor", 1))))
+                axes.append((axis, size, int(getattr(placement, "split_factor", 1))))
         elif name != "Replicate":
             raise TypeError(
-                f"gradcent does not know how a tensor placed as {placement} is divided; "
+                f"gradcent does not support the placement {placement}; "
                 "redistribute the gradient to Shard or Replicate first"
             )
-    return found
+    return axes
 
 
 def _held(size: int, sharding: list[tuple[int, int, int]], coordinate: tuple[int, ...]) -> Indices:
     """Return the indices of a dim that the rank at ``coordinate`` holds."""
     held: Indices = range(size)
-    strided = [each for each in sharding if each[2] > 1]
+    strided = [entry for entry in sharding if entry[2] > 1]
     if strided and strided[0] == sharding[0]:
-        later = math.prod(each[1] for each in sharding[1:])
+        later = math.prod(number for _, number, _ in sharding[1:])
         if strided[0][2] == later and len(strided) == 1:
-            # FSDP2 over tensor parallel: the later mesh dims cut first, exactly.
+            # FSDP2 over tensor parallel: the later mesh dims split first, without remainder.
             sharding = [*sharding[1:], (sharding[0][0], sharding[0][1], 1)]
     for axis, number, factor in sharding:
         if factor == 1:
@@ -115,13 +112,13 @@ def _held(size: int, sharding: list[tuple[int, int, int]], coordinate: tuple[int
 
 
 def _chunk(indices: Indices, number: int, index: int) -> Indices:
-    """Return one chunk as torch.chunk makes them: all of the same size, the last ones short or empty."""
+    """Return one chunk as torch.chunk does: all of the same size, the last ones shorter or empty."""
     size = -(-len(indices) // number)
     return indices[index * size : (index + 1) * size]
 
 
 def _pieces(layout: Layout, shape: tuple[int, ...]) -> list[Pieces]:
-    """Return the parts of each dim, as `Layout.split` makes them, with the role each has."""
+    """Return the parts into which `Layout.split` splits each dim, with their roles."""
     parts = iter(layout.split(shape)[0])
     role, left = 0, layout.shape[0]
     result: list[Pieces] = []
@@ -139,18 +136,18 @@ def _pieces(layout: Layout, shape: tuple[int, ...]) -> list[Pieces]:
 
 
 def _vector_ids(parts: Pieces) -> list[int]:
-    """Return, for each index of a dim, which of its vectors it belongs to."""
+    """Return the vector index of each index of a dim."""
     ids = [0]
     for size, role in parts:
         if role in _AVERAGED:
-            ids = [each for each in ids for _ in range(size)]
+            ids = [vector for vector in ids for _ in range(size)]
         else:
-            ids = [each * size + index for each in ids for index in range(size)]
+            ids = [vector * size + index for vector in ids for index in range(size)]
     return ids
 
 
-def _cuts(size: int, parts: Pieces, sharding: list[tuple[int, int, int]]) -> set[int]:
-    """Return the mesh dims along which vectors of this dim are cut."""
+def _split_axes(size: int, parts: Pieces, sharding: list[tuple[int, int, int]]) -> set[int]:
+    """Return the mesh dims over which vectors of this dim are split."""
     averaged = [role in _AVERAGED for _, role in parts]
     if not sharding or not any(averaged):
         return set()
@@ -160,18 +157,20 @@ def _cuts(size: int, parts: Pieces, sharding: list[tuple[int, int, int]]) -> set
         at = {axis: index for (axis, _, _), index in zip(sharding, place, strict=True)}
         coordinate = tuple(at.get(axis, 0) for axis in range(max(at) + 1))
         holders.append((at, {ids[index] for index in _held(size, sharding, coordinate)}))
-    cuts = set()
+    split = set()
     for axis, number, _ in sharding:
         groups = [
             set().union(*(held for at, held in holders if at[axis] == index)) for index in range(number)
         ]
-        if sum(map(len, groups)) != len(set().union(*groups)):  # some vector is at two places of this axis
-            cuts.add(axis)
-    return cuts
+        if sum(map(len, groups)) != len(
+            set().union(*groups)
+        ):  # two ranks along this mesh dim hold parts of one vector
+            split.add(axis)
+    return split
 
 
 def _local_layout(pieces: list[Pieces], shape: tuple[int, ...], local: list[Indices]) -> Layout | None:
-    """Return the Layout of the local tensor, or None if its vectors do not lie in a regular way."""
+    """Return the Layout of the local tensor, or None if no Layout describes its vectors."""
     factors = [1, 1, 1, 1]
     for size, parts, held in zip(shape, pieces, local, strict=True):
         if len(held) == size or not held:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..attachment import Options
-from ..operator import centralize
+from ..functional import centralize
 from ._hooked_step import HookedStep
 
 
