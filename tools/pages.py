@@ -21,15 +21,15 @@ RESULTS = ROOT / "results"
 
 def study() -> str:
     """The study that opens the README: its table, and the curves."""
-    from gradcent_lab.analysis.findings import findings
+    from gradcent_lab.recipes import all_recipes
     from gradcent_lab.report.sections import sections
     from gradcent_lab.report.tables import findings_table
     from gradcent_lab.store import records as store
 
     root = RESULTS / "studies"
     records = [record for record in store.load(root) if record.study == "cifar100-small"]
-    section = next(each for each in sections(records, root) if each.name == "cifar100-small")
-    table = findings_table(findings(records), section.scale_words)
+    (section,) = sections(records, all_recipes(), root)
+    table = findings_table(section.findings, f"{section.description}; not an experiment of the paper")
     return f"{table.markdown()}\n![training and test curves](results/studies/curves.png)"
 
 

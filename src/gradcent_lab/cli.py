@@ -12,9 +12,9 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from .errors import UserError
-from .names import printable
-from .run import stop_signal
+from gradcent_lab.errors import UserError
+from gradcent_lab.names import printable
+from gradcent_lab.run import stop_signal
 
 # name, one-line help; the module is gradcent_lab.commands.<name>
 COMMANDS: dict[str, str] = {

@@ -25,7 +25,7 @@ def test_run_then_skip_then_list(tmp_path, data, capsys):
     out = str(tmp_path / "runs")
     assert main(["run", "fig5", "--scale", "smoke", "--out", out]) == 0
     said = capsys.readouterr().out
-    assert "shows that it runs, nothing else" in said
+    assert "checks that it runs, shows nothing else" in said
     assert "BN+WS" in said
     assert f"gradcent report {out}" in said
     assert len(store.load(out)) == 4
@@ -33,10 +33,10 @@ def test_run_then_skip_then_list(tmp_path, data, capsys):
     assert "4 of 4 runs were there already" in capsys.readouterr().out
     assert main(["list", "--root", out]) == 0
     listed = capsys.readouterr().out
-    assert "4 smoke" in listed
-    assert "not in the paper, not done yet" in listed
+    line = next(line for line in listed.splitlines() if line.startswith("fig5 "))
+    assert line.split()[-4:] == ["40", "12", "4", "4"]  # runs at each scale, finished runs
     assert main(["list", "fig5", "--root", out]) == 0
-    assert "images/s seen here" in capsys.readouterr().out
+    assert "images/s of the finished runs" in capsys.readouterr().out
 
 
 def test_switches_cells_seeds_parts_and_numerics(tmp_path, data, capsys):
@@ -74,7 +74,7 @@ def test_missing_sets_are_left_out_and_said(tmp_path, data, capsys):
         (["run", "table5", "--scale", "smoke", "--workers", "0"], "give 1 or more"),
         (["run", "table5", "--scale", "smoke", "--data", "/no/such/folder"], "does not exist"),
         (["run", "table5", "--scale", "paper", "--download"], "cannot be downloaded by the lab"),
-        (["run", "person-reid"], "cannot be run yet"),
+        (["run", "person-reid"], "there is no recipe"),
     ],
 )
 def test_mistakes_are_one_line(tmp_path, data, capsys, words, answer):

@@ -7,9 +7,9 @@ import torch
 from detection_sets import real
 
 from gradcent_lab import recipes
-from gradcent_lab.detection import axis
-from gradcent_lab.detection.evidence import detection_table, same_bits
-from gradcent_lab.recipes import unet
+from gradcent_lab.recipes.builders import unet
+from gradcent_lab.recipes.detection_evidence import detection_table, same_bits
+from gradcent_lab.recipes.presentation import wrong_axis as axis
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.scheduler import run_study
 

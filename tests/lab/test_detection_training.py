@@ -10,6 +10,7 @@ from detection_sets import annotation, coco_folder, real
 from torch import nn
 from torch.utils.data import TensorDataset
 
+from gradcent_lab import recipes
 from gradcent_lab.analysis.findings import by_metric, findings
 from gradcent_lab.detection import coco, examples
 from gradcent_lab.detection.data import DetectionSet
@@ -19,7 +20,8 @@ from gradcent_lab.detection.training import build, schedule
 from gradcent_lab.experiment.run_config import OFF, ON, RunConfig
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.experiment.study import Task
-from gradcent_lab.recipes import table8, table9
+from gradcent_lab.recipes.coco import TABLE8, TABLE9
+from gradcent_lab.recipes.presentation import detection_examples
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import SilentProgress
 from gradcent_lab.run.run_one import run_task
@@ -100,18 +102,17 @@ def test_schedule_warms_up_and_drops():
 def test_learning_rate_grows_with_the_batch():
     root = real("penn-fudan")
     for images in ("2", "8"):
-        settings = table9.RECIPE.study("smoke", {"images": images}).cells[0].settings
+        settings = TABLE9.study("smoke", {"images": images}).cells[0].settings
         optimizer = build(settings, root).optimizer([nn.Parameter(torch.zeros(1))])
         assert optimizer.param_groups[0]["lr"] == pytest.approx(0.02 * int(images) / 16)
 
 
-@pytest.mark.parametrize("recipe", [table8.RECIPE, table9.RECIPE])
+@pytest.mark.parametrize("recipe", [TABLE8, TABLE9])
 def test_recipes_have_the_papers_cells_and_settings(recipe):
     from gradcent_lab.analysis import paper_claims as claims
 
     study = recipe.study("paper")
-    table = claims.table_of(recipe.name)
-    printed = {c.cell.rpartition(" ")[0] for c in claims.paired_claims() if c.table == table}
+    printed = {c.cell.rpartition(" ")[0] for c in claims.paired_claims() if c.table == recipe.paper_table}
     assert {cell.name for cell in study.cells} == printed
     for cell in study.cells:
         gn = "GN" in cell.name
@@ -164,7 +165,7 @@ def test_clipping_comes_before_centralizing(tmp_path):
 
 def quick_study(epochs: int = 1, train: int = 4):
     """Table 9's first cell with a few more steps than smoke has."""
-    study = table9.RECIPE.study("smoke")
+    study = TABLE9.study("smoke")
     cell = study.cells[0]
     settings = {
         **cell.settings,
@@ -214,22 +215,27 @@ def test_smoke_of_both_tables_and_their_report(tmp_path):
     from gradcent_lab.report.sections import sections
 
     records = []
-    for recipe in (table8.RECIPE, table9.RECIPE):
+    for recipe in (TABLE8, TABLE9):
         study = recipe.study("smoke")
         made = run_study(study, tmp_path, data=root, options=QUICK)
         assert len(made) == 2 * len(study.cells)
         records += made
     assert {len(record.metrics) for record in records} == {3, 6}
     assert all(line["memory_mib"] > 0 for record in records for line in record.curves)
-    found = findings(records)
+    found = [
+        finding
+        for recipe in (TABLE8, TABLE9)
+        for finding in findings([r for r in records if r.study == recipe.name], table=recipe.paper_table)
+    ]
     assert sum(finding.comparison is not None for finding in found) == 4 * 3 + 7 * 6
     assert all(finding.claim is not None for finding in found)
     few = [record for record in records if record.cell == "R50"]  # drawing all 54 pairs takes half a minute
-    page = write_report(sections(few, tmp_path), tmp_path / "report.html", title="smoke").read_text()
+    shown = sections(few, recipes.all_recipes(), tmp_path)
+    page = write_report(shown, tmp_path / "report.html", title="smoke").read_text()
     assert "Table 9 in the paper" in page
     assert "w/o GC" in page
     assert "(34.1)" in page, "the paper's APm of R50 stands beside ours"
-    assert page.count("what the two arms find") >= 2
+    assert page.count("detections of both arms") >= 2
     assert "each line&#x27;s metric at the last epoch" in page
 
 
@@ -251,7 +257,9 @@ def test_examples_draw_masks_where_they_are(tmp_path):
     found["mask"] = {"size": list(code["size"]), "counts": code["counts"].decode()}
     picture = examples._picture(torch.zeros(3, 30, 40), 1.0)
     example = {"file_name": "a.jpg", "picture": picture, "truth": [[9, 4, 21, 26]], "found": [found]}
-    figure = examples.side_by_side([("without GC", [example]), ("with GC", [{**example, "found": []}])])
+    figure = detection_examples.side_by_side(
+        [("without GC", [example]), ("with GC", [{**example, "found": []}])]
+    )
     shown = [axis.images[0].get_array() for axis in figure.axes]
     assert shown[0][15, 15].max() > 0.3
     assert shown[0][15, 30].max() < 0.05

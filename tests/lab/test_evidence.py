@@ -14,7 +14,7 @@ from gradcent_lab.report.wording import advise, conclude
 def test_pairs_are_matched_by_seed_not_by_order():
     runs = [record(arm="off", seed=s, last=10.0 + s) for s in range(5)]
     runs += [record(arm="on", seed=s, last=11.0 + s) for s in reversed(range(5))]
-    (found,) = findings(runs, epoch="last", with_claims=False)
+    (found,) = findings(runs, epoch="last")
     assert found.seeds == (0, 1, 2, 3, 4)
     assert found.comparison.difference == pytest.approx(1.0)
     assert found.comparison.low == pytest.approx(1.0)
@@ -22,7 +22,7 @@ def test_pairs_are_matched_by_seed_not_by_order():
 
 def test_a_seed_with_one_arm_is_left_out_and_named():
     runs = [*study(n=5), record(arm="off", seed=9)]
-    (found,) = findings(runs, with_claims=False)
+    (found,) = findings(runs)
     assert found.comparison.n == 5
     assert found.unpaired == (9,)
 
@@ -35,14 +35,14 @@ def test_different_initial_weights_are_no_pair():
 
 def test_runs_with_other_settings_are_never_averaged():
     runs = [*study(epochs=12, n=3), *study(epochs=6, n=4)]
-    found = findings(runs, with_claims=False)
+    found = findings(runs, table=1, with_claims=False)
     assert sorted(f.comparison.n for f in found) == [3, 4]
     assert {f.cell for f in found} == {"R18 (epochs 12)", "R18 (epochs 6)"}
     assert all(f.claim.cell == "R18" for f in found)
 
 
 def test_claims_of_the_table_that_were_not_run_are_listed_in_the_papers_order():
-    found = findings(study())
+    found = findings(study(), table=1, epoch="best")
     assert [f.cell for f in found] == ["R18", "R101", "X29", "V11", "D121"]
     assert [f.verdict for f in found] == ["same direction"] + ["not run at this scale"] * 4
     assert found[0].epoch == "best"
@@ -56,16 +56,22 @@ def test_own_studies_are_judged_by_the_last_epoch_and_have_no_claims():
 
 
 def test_paper_scale_may_say_reproduced():
-    assert findings(study(gain=1.95, scale="paper", n=8, base=76.6))[0].verdict == "reproduced"
     assert (
-        findings(study(gain=1.95, scale="paper", n=8))[0].verdict == "same direction"
+        findings(study(gain=1.95, scale="paper", n=8, base=76.6), table=1, epoch="best")[0].verdict
+        == "reproduced"
+    )
+    assert (
+        findings(study(gain=1.95, scale="paper", n=8), table=1, epoch="best")[0].verdict == "same direction"
     )  # at 50 %, not at 77 %
-    assert findings(study(gain=-1.95, scale="paper", n=8))[0].verdict == "opposite"
+    assert findings(study(gain=-1.95, scale="paper", n=8), table=1, epoch="best")[0].verdict == "opposite"
 
 
 def test_error_rates_improve_downwards():
     runs = study(study="table5", cell="R50GN", metric="top-1 error", higher=False, gain=-1.2)
-    assert next(f for f in findings(runs) if f.cell == "R50GN").verdict == "same direction"
+    assert (
+        next(f for f in findings(runs, table=5, epoch="best") if f.cell == "R50GN").verdict
+        == "same direction"
+    )
 
 
 def test_variants_of_gc_with_one_name_are_never_averaged():
@@ -130,6 +136,6 @@ def test_own_studies_use_the_words_of_a_user():
 
 def test_several_arms_share_one_baseline():
     runs = [*study(arm="conv", gain=1), *[r for r in study(arm="conv + FC", gain=2) if r.arm != "off"]]
-    found = findings(runs, with_claims=False)
+    found = findings(runs)
     assert [f.arm for f in found] == ["conv", "conv + FC"]
     assert found[1].comparison.difference > found[0].comparison.difference

@@ -41,7 +41,7 @@ def every_figure():
         "history": figures.gradient_history(history(2.0), history(1.0), names, "smoke scale"),
         "curves": figures.learning_curves(runs, words="small scale, n = 5"),
         "train-test": train_and_test([("a", runs), ("b", runs)], words="small scale"),
-        "differences": figures.differences(findings(runs), "small scale"),
+        "differences": figures.differences(findings(runs, table=1, epoch="best"), "small scale"),
     }
 
 

@@ -15,7 +15,7 @@ from gradcent_lab import models, recipes
 from gradcent_lab.data import SETS, find
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.study import tasks_of
-from gradcent_lab.recipes.finegrained import TINY
+from gradcent_lab.recipes.common import TINY_IMAGENET_WEIGHTS as TINY
 from gradcent_lab.run.scheduler import run_study
 
 REAL = os.environ.get("GRADCENT_DATA")
@@ -55,7 +55,7 @@ def data(tmp_path_factory):
 def test_studies_are_frozen_plain_data(name, scale):
     study = recipes.get(name).study(scale)
     assert study.scale.name == scale
-    assert len(study.scale.words) > 20
+    assert len(study.scale.description) > 20
     tasks = tasks_of(study, None)
     assert len({task.config.run_id for task in tasks}) == len(tasks)
     for task in tasks:
@@ -67,11 +67,11 @@ def test_studies_are_frozen_plain_data(name, scale):
 
 # table8, table9 and unet run at smoke in test_detection_training.py and test_detection_axis.py
 @pytest.mark.parametrize(
-    "name", [name for name in recipes.RECIPES if "penn-fudan" not in recipes.get(name).needs]
+    "name", [name for name in recipes.RECIPES if "penn-fudan" not in recipes.get(name).data_sets]
 )
 def test_smoke(tmp_path, data, name):
     recipe = recipes.get(name)
-    if "cifar100" in recipe.needs and find("cifar100", data) is None:
+    if "cifar100" in recipe.data_sets and find("cifar100", data) is None:
         pytest.skip("cifar100 is not under GRADCENT_DATA")
     study = recipe.study("smoke")
     records = run_study(study, tmp_path, data=data)
@@ -239,7 +239,6 @@ def test_wrong_names_are_named():
     for name, words in {
         "tabel1": "did you mean table1",
         "zzz": "gradcent list",
-        "person-reid": "cannot be run yet",
     }.items():
         with pytest.raises(UserError, match=words):
             recipes.get(name)

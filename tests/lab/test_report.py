@@ -10,7 +10,8 @@ from synthetic_records import record, study
 
 from gradcent_lab.analysis import paper_claims as claims
 from gradcent_lab.analysis.findings import findings
-from gradcent_lab.report.html import Section, _missing, curve_groups, render, write_report
+from gradcent_lab.report.html import _missing, curve_groups, render, write_report
+from gradcent_lab.report.section import Section
 
 
 def sections():
@@ -19,9 +20,14 @@ def sections():
     ]
     words = "10 epochs instead of 200"
     repeat = ["gradcent run table1 --scale small"]
-    first = Section(runs, title="Table 1", scale_words=words, repeat=repeat, notes=["conv only"])
+    found = findings(runs, table=1, epoch="best")
+    name = "Scale “small”, not the paper's"
+    first = Section(
+        runs, found, title="Table 1", description=words, scale_name=name, repeat=repeat, notes=["conv only"]
+    )
     own = study(study="mine", cell="mine", scale="own", gain=0.1)
-    return [first, Section(own, title="Mine", paste="import gradcent\n\ngradcent.attach(optimizer, model)")]
+    paste = "import gradcent\n\ngradcent.attach(optimizer, model)"
+    return [first, Section(own, findings(own), title="Mine", paste=paste)]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +72,7 @@ def test_html_is_well_formed_and_loads_nothing(page):
 
 
 def test_the_page_has_paper_ours_n_interval_verdict_scale_and_how_to_repeat(page):
-    result = findings(sections()[0].records)[0]
+    result = sections()[0].findings[0]
     assert "76.87 → 78.82 (+1.95)" in page
     assert f"{result.comparison.without.mean:.2f} ± " in page
     for verdict in ("same direction", "no difference larger than", "opposite", "not run at this scale"):
@@ -82,7 +88,9 @@ def test_what_comes_from_records_is_escaped():
     evil = "<script>alert(1)</script>"
     runs = study(study="mine", cell=evil, scale="own")
     text = render(
-        [Section(runs, title=evil, scale_words=evil, notes=[evil], repeat=[evil])], title=evil, kicker=evil
+        [Section(runs, findings(runs), title=evil, description=evil, notes=[evil], repeat=[evil])],
+        title=evil,
+        kicker=evil,
     )
     assert evil not in text
     assert text.count("<script>") == 1
@@ -95,7 +103,7 @@ def test_a_run_with_several_metrics_is_drawn_once():
             {**line, "AP": line["eval_metric"], "AP.5": 1.2 * line["eval_metric"]} for line in run.curves
         ]
         runs.append(dataclasses.replace(run, curves=lines, metric_name="AP", metrics=("AP", "AP.5")))
-    found = findings(runs, with_claims=False)
+    found = findings(runs)
     assert [finding.cell for finding in found] == ["R50 AP", "R50 AP.5"]
     groups = curve_groups(found)
     assert list(groups) == ["R50 AP"]
@@ -109,9 +117,12 @@ def test_nothing_is_listed_as_missing_where_everything_ran():
 
 
 def test_one_pair_and_no_pair_are_reported(tmp_path):
-    one = write_report([Section(study(n=1, study="m", scale="own"))], tmp_path / "one.html", title="t")
+    pair = study(n=1, study="m", scale="own")
+    one = write_report([Section(pair, findings(pair))], tmp_path / "one.html", title="t")
     assert "one pair has no interval" in one.read_text()
-    lonely = write_report([Section([record(arm="on")], title="x")], tmp_path / "x.html", title="t")
+    single = [record(arm="on")]
+    found = findings(single, table=1, epoch="best")
+    lonely = write_report([Section(single, found, title="x")], tmp_path / "x.html", title="t")
     assert "not run at this scale" in lonely.read_text()
 
 

@@ -1,13 +1,28 @@
 """`gradcent report` on a folder of real runs: the paper's figures, tables of measurements, switches."""
 
+from dataclasses import replace
+
 import pytest
+from synthetic_records import record
 
 from gradcent_lab import recipes
 from gradcent_lab.cli import main
+from gradcent_lab.experiment.run_config import Numerics
 from gradcent_lab.experiment.study import tasks_of
-from gradcent_lab.report.sections import sections, switches
+from gradcent_lab.report.sections import sections
 from gradcent_lab.run.scheduler import run_study
+from gradcent_lab.store import records as store
 from gradcent_lab.store.records import load
+
+RESULT = {
+    "best": 1.0,
+    "best_epoch": 1,
+    "last": 1.0,
+    "metric_name": "accuracy, %",
+    "higher_is_better": True,
+    "initial_weights": "",
+    "seconds": 1.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +39,13 @@ def test_report_draws_what_the_runs_can_show(root, capsys):
     text = capsys.readouterr().out
     assert "overhead (smoke) R8" in text
     page = (root / "report" / "report.html").read_text()
-    assert "Figure 2: The projection picture" in page
+    assert "Figure 2: The projection of the gradient" in page
     assert "4.1 SGDM keeps the sums" in page
     assert "gradcent run theory --scale smoke" in page
     assert "Scale “smoke”, not the paper&#x27;s: 20 steps" in page
-    assert "Scale “smoke”: a quadratic loss in three dimensions, the same at every scale" in page
+    assert "Scale of the paper: a quadratic loss in three dimensions, the same at every scale" in page
     assert "+0.85 %" in page  # the paper's overhead, beside ours
-    assert "seconds an epoch (lower is better)" in page  # a measurement has no last epoch
+    assert "seconds per epoch (lower is better)" in page  # a measurement has no last epoch
     assert "&gt; 1e-09" in page
     assert "Table 1: Networks on CIFAR-100" in page  # not run here
     assert (root / "report" / "fig2-smoke" / "fig2.png").exists()
@@ -50,38 +65,43 @@ def test_nothing_to_report_is_one_line(root, tmp_path, capsys):
 
 
 def test_sections_are_in_the_papers_order(root):
-    assert [section.name for section in sections(load(root))] == ["fig2", "overhead", "theory"]
+    names = [section.name for section in sections(load(root), recipes.all_recipes())]
+    assert names == ["fig2", "theory", "overhead"]
 
 
 def test_how_to_repeat_names_cells_seeds_and_arithmetic(tmp_path):
     """The printed command makes the very runs that the section shows."""
-    from dataclasses import replace
-
-    from synthetic_records import record
-
-    from gradcent_lab.experiment.run_config import Numerics
-
     recipe = recipes.get("table1")
     study = replace(recipe.study("smoke", {"layers": "all"}), seeds=(0, 1), numerics=Numerics("bf16"))
     runs = []
     for task in tasks_of(study, None):
         if task.config.cell == "R18":
             run = record(arm=task.config.arm.name, seed=task.config.seed, scale="smoke")
-            config = task.config.as_dict()
-            runs.append(replace(run, config=config, path=tmp_path / task.config.run_id))
-    (section,) = sections(runs)
+            config, path = task.config.as_dict(), tmp_path / task.config.run_id
+            runs.append(replace(run, config=config, path=path, recipe=task.config.recipe))
+    (section,) = sections(runs, recipes.all_recipes())
     words = "gradcent run table1 --scale smoke --set layers=all --cell R18 --seeds 2 --precision bf16"
     assert section.repeat == (words,)
 
 
-def test_the_switches_of_stored_runs_are_found_again():
-    from synthetic_records import record
+def test_switches_and_scale_are_recorded_with_a_run_and_are_not_part_of_its_identity(tmp_path):
+    recipe = recipes.get("fig4")
+    default, changed = (recipe.study("smoke", chosen) for chosen in ({}, {"momentum": "paper"}))
+    assert tasks_of(default, None)[0].config.run_id != tasks_of(changed, None)[0].config.run_id
+    config = tasks_of(changed, None)[0].config
+    assert config.recipe.switches == {"momentum": "paper"}
+    assert replace(config, recipe=None).run_id == config.run_id
+    folder = store.folder(tmp_path, config)
+    store.begin(folder, config)
+    store.finish(folder, RESULT, [{"epoch": 1, "eval_metric": 1.0}])
+    assert store.load_run(folder).recipe == config.recipe
 
-    recipe = recipes.get("table1")
-    names = list(recipe.switches)
-    for value in recipe.switches[names[0]].choices:
-        chosen = {names[0]: value}
-        task = tasks_of(recipe.study("small", chosen), None)[1]
-        run = record(arm=task.config.arm.name)
-        object.__setattr__(run, "path", run.path.with_name(task.config.run_id))
-        assert switches(recipe, "small", [run])[0][names[0]] == value
+
+def test_runs_of_earlier_versions_are_shown_with_the_recipes_notes(tmp_path):
+    """A record without recipe.json has no switches: the section shows the fixed notes only."""
+    recipe = recipes.get("table2")
+    runs = [record(study="table2", cell="SGDM", arm=arm) for arm in ("off", "on")]
+    (section,) = sections(runs, recipes.all_recipes())
+    assert section.notes == recipe.notes
+    assert section.description == recipe.scale("small").description
+    assert section.scale_name == "Scale “small”, not the paper's"

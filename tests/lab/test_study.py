@@ -53,7 +53,7 @@ def build(settings, data):
 
 def study(lr=(0.1, 0.2)):
     cells = tuple(Cell(str(rate), {"lr": rate, "epochs": 1}) for rate in lr)
-    return Study("two", "Two cells", Scale("smoke", "tiny"), cells, (OFF, ON), (0, 1), build)
+    return Study("two", Scale("smoke", "tiny"), cells, (OFF, ON), (0, 1), build)
 
 
 def test_finished_runs_are_skipped(tmp_path):
@@ -225,7 +225,7 @@ def test_run_names_depend_on_everything_that_counts():
 def test_measurements_are_stored_like_runs(tmp_path):
     from gradcent_lab.experiment.spec import Measurement
 
-    made = Measurement("m", lambda seed, arm: (1.5, [{"row": 1}, {"row": 2}]), "metres", False, {})
+    made = Measurement(lambda seed, arm: (1.5, [{"row": 1}, {"row": 2}]), "metres", False)
     config = RunConfig("m", "c", OFF, 0, "smoke", {})
     (record,) = run_tasks([Task(config, lambda: made)], tmp_path)
     assert (record.best, record.last, record.metric_name) == (1.5, 1.5, "metres")

@@ -21,7 +21,7 @@ from gradcent_lab.report.tables import (
 
 
 def test_markdown_has_paper_ours_n_interval_verdict_and_scale():
-    found = findings(study())
+    found = findings(study(), table=1, epoch="best")
     text = findings_table(found, "10 epochs instead of 200").markdown()
     assert text.startswith("**table1, small scale: 10 epochs instead of 200**")
     line = next(line for line in text.splitlines() if line.startswith("| R18"))
@@ -33,19 +33,19 @@ def test_markdown_has_paper_ours_n_interval_verdict_and_scale():
 
 
 def test_single_pairs_and_few_pairs_say_so():
-    one = findings_table(findings(study(n=1), with_claims=False))
+    one = findings_table(findings(study(n=1)))
     assert one.rows[0][5:7] == ("–", "–") or "–" in one.rows[0]
-    few = findings_table(findings(study(n=3), with_claims=False))
+    few = findings_table(findings(study(n=3)))
     assert any("Student" in note for note in few.notes)
 
 
 def test_unpaired_seeds_are_named_under_the_table():
-    table = findings_table(findings([*study(), record(seed=11)], with_claims=False))
+    table = findings_table(findings([*study(), record(seed=11)]))
     assert any("only one arm was run: seed 11" in note for note in table.notes)
 
 
 def test_csv_reads_back_with_full_precision():
-    found = findings(study())
+    found = findings(study(), table=1, epoch="best")
     rows = list(csv.DictReader(io.StringIO(findings_csv(found))))
     assert len(rows) == 5
     assert float(rows[0]["difference"]) == found[0].comparison.difference
@@ -67,7 +67,7 @@ def test_latex_escapes_and_balances():
 
 @pytest.mark.skipif(not shutil.which("pdflatex"), reason="no pdflatex on this machine")
 def test_latex_compiles(tmp_path):
-    table = findings_table(findings(study())).latex()
+    table = findings_table(findings(study(), table=1, epoch="best")).latex()
     source = (
         "\\documentclass{article}\\usepackage[utf8]{inputenc}\\begin{document}" + table + "\\end{document}"
     )
@@ -77,7 +77,7 @@ def test_latex_compiles(tmp_path):
 
 def test_the_last_epoch_stands_beside_the_best():
     """The paper prints the best epoch; both are reported, and only where a run has more than one."""
-    found = findings(study())
+    found = findings(study(), table=1, epoch="best")
     (table,) = other_epoch(found)
     assert table.title == "The same pairs at the last epoch"
     assert len(table.rows) == 1
@@ -85,7 +85,7 @@ def test_the_last_epoch_stands_beside_the_best():
     assert table.rows[0][1] == mean_std(last.without, 2)
     assert last.without.mean != found[0].comparison.without.mean
     assert len(table.header) == len(table.rows[0])
-    assert other_epoch(findings(study(epochs=1))) == []
+    assert other_epoch(findings(study(epochs=1), epoch="best")) == []
     assert other_epoch(findings(study(study="mine"))) == []  # judged by the last already
 
 

@@ -1,7 +1,7 @@
-"""What a study would cost: runs, training images, arithmetic, and hours from what was seen or from the arithmetic.
+"""What a study costs: runs, training images, operations, and hours from earlier runs or from the operations.
 
-The arithmetic is counted by torch on a network without memory (device "meta"), forward and backward, so it is
-the network's own and takes a second; what a machine makes of it is only roughly known before something has run.
+torch counts the operations on a network without memory (device "meta"), forward and backward. How fast a machine
+performs them is only roughly known before something has run.
 """
 
 from __future__ import annotations
@@ -10,38 +10,47 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-GPU = 10e12  # operations a second that a data centre's GPU does in practice on such networks, in float32
-BACKWARD = 3  # forward and backward together, in units of the forward pass
+from gradcent_lab.data.datasets import SETS
+from gradcent_lab.experiment.study import Cell, Study
+from gradcent_lab.store import records as store
+
+GPU_FLOPS = 10e12  # operations per second that a data centre GPU reaches on such networks in float32
+FORWARD_AND_BACKWARD = 3  # in units of the forward pass
 
 
-def count(study: Any) -> dict[str, int]:
-    """Count a study's runs and the training images they see."""
-    from gradcent_lab.data import SETS
-
-    runs = images = 0
-    for cell in study.cells:
-        number = len(cell.arms or study.arms) * len(study.seeds)
-        runs += number
-        data = cell.settings.get("data")
-        if data:
-            size = data.get("train") or SETS[data["set"]].images["train"]
-            images += number * cell.settings["epochs"] * size
-    return {"runs": runs, "images": images}
+def count_runs(study: Study) -> int:
+    """Return the number of runs of a study."""
+    return sum(_runs_of_cell(study, cell) for cell in study.cells)
 
 
-def arithmetic(study: Any) -> float | None:
-    """Return the operations of all training, or None where a cell is no image classifier of the lab's."""
-    from gradcent_lab.data import SETS
+def count_images(study: Study) -> int:
+    """Return the training images that all runs of a study see."""
+    return sum(_runs_of_cell(study, cell) * _images_per_run(cell) for cell in study.cells)
 
+
+def count_operations(study: Study) -> float | None:
+    """Return the operations of all training, or None if a cell is not an image classifier of the lab."""
     total = 0.0
     for cell in study.cells:
         data, spec = cell.settings.get("data"), cell.settings.get("model")
         if not data or not isinstance(spec, Mapping) or "name" not in spec:
             return None
-        size = data.get("train") or SETS[data["set"]].images["train"]
-        number = len(cell.arms or study.arms) * len(study.seeds) * cell.settings["epochs"] * size
-        total += number * BACKWARD * forward(spec, SETS[data["set"]].classes, data.get("size", 32))
+        images = _runs_of_cell(study, cell) * _images_per_run(cell)
+        per_image = forward(spec, SETS[data["set"]].classes, data.get("size", 32))
+        total += images * FORWARD_AND_BACKWARD * per_image
     return total
+
+
+def _runs_of_cell(study: Study, cell: Cell) -> int:
+    return len(cell.arms or study.arms) * len(study.seeds)
+
+
+def _images_per_run(cell: Cell) -> int:
+    data = cell.settings.get("data")
+    if not data:
+        return 0
+    size: int = data.get("train") or SETS[data["set"]].images["train"]
+    return int(cell.settings["epochs"]) * size
 
 
 def forward(spec: Mapping[str, Any], classes: int, pixels: int) -> float:
@@ -62,8 +71,6 @@ def forward(spec: Mapping[str, Any], classes: int, pixels: int) -> float:
 
 def throughput(root: Path) -> dict[tuple[str, str], float]:
     """Return the mean training images per second of the finished runs, by study and scale."""
-    from gradcent_lab.store import records as store
-
     rates: dict[tuple[str, str], list[float]] = {}
     for record in store.load(root) if root.is_dir() else []:
         seen = [line["samples_per_second"] for line in record.curves if "samples_per_second" in line]
@@ -72,24 +79,24 @@ def throughput(root: Path) -> dict[tuple[str, str], float]:
     return {key: sum(values) / len(values) for key, values in rates.items()}
 
 
-def words(study: Any, rate: float | None) -> str:
-    """Return the cost in words; `rate` is the images a second that its finished runs saw here."""
-    total = count(study)
-    parts = [f"{total['runs']} runs"]
-    if total["images"]:
-        parts.append(f"{total['images']:,} training images in all")
+def words(study: Study, rate: float | None) -> str:
+    """Return the cost in words; `rate` is the mean training images per second of its finished runs."""
+    images = count_images(study)
+    parts = [f"{count_runs(study)} runs"]
+    if images:
+        parts.append(f"{images:,} training images in total")
         if rate:
-            parts.append(f"{hours(total['images'] / rate)} at the {rate:,.0f} images/s seen here")
-        elif work := arithmetic(study):
+            parts.append(f"{hours(images / rate)} at the {rate:,.0f} images/s of the finished runs")
+        elif operations := count_operations(study):
             parts.append(
-                f"{work:.1e} operations: {hours(work / GPU)} on a GPU at {GPU / 1e12:.0f} TFLOP/s, or "
-                f"{hours(work / _here())} on this processor, roughly"
+                f"{operations:.1e} operations: roughly {hours(operations / GPU_FLOPS)} on a GPU at "
+                f"{GPU_FLOPS / 1e12:.0f} TFLOP/s, or {hours(operations / _cpu_flops())} on this processor"
             )
     return ", ".join(parts)
 
 
 def hours(seconds: float) -> str:
-    """Return a time in the unit one would say it in.
+    """Return a duration in a readable unit.
 
     >>> hours(20), hours(600), hours(9000), hours(400_000), hours(1e8)
     ('under a minute', '10 minutes', '2.5 hours', '4.6 days', '3.2 years')
@@ -104,8 +111,8 @@ def hours(seconds: float) -> str:
     return f"{seconds / 31_557_600:,.1f} years"
 
 
-def _here() -> float:
-    """Measure the operations a second of a convolution on this processor, for a fraction of a second."""
+def _cpu_flops() -> float:
+    """Measure the operations per second of a convolution on this processor, in 0.2 seconds."""
     import time
 
     import torch

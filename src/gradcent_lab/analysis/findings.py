@@ -1,4 +1,4 @@
-"""From run records to findings: which runs are pairs, what they show, and what the paper claims there.
+"""From run records to findings: which runs are pairs, what they show, and what the paper claims.
 
 A finding is one line of a table: a cell, an arm with GC against the arm without, over the seeds that have
 both. Runs whose initial weights differ are no pair and are refused; runs of different settings are never
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Literal
 
-from gradcent_lab.analysis import paper_claims as claims
+from gradcent_lab.analysis import paper_claims
 from gradcent_lab.analysis.bn_lag import CONTROL, control_comparison, lags
 from gradcent_lab.analysis.statistics import Comparison, compare
 from gradcent_lab.analysis.verdict import Divergence, Verdict, default_margin, judge, judge_claim
@@ -23,6 +23,7 @@ from gradcent_lab.store.pairs import check_pairs
 from gradcent_lab.store.records import RunRecord
 
 Epoch = Literal["best", "last"]
+CellKey = tuple[str, str, str, str]  # study, scale, cell, digest of the settings
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Finding:
     metric: str
     higher_is_better: bool
     epoch: Epoch
-    claim: claims.PairedClaim | None
+    claim: paper_claims.PairedClaim | None
     comparison: Comparison | None
     answer: Verdict
     without: tuple[RunRecord, ...] = ()  # the pairs in which both runs finished
@@ -64,19 +65,25 @@ class Finding:
         return compare(values[0], values[1], self.higher_is_better)
 
 
+@dataclass(frozen=True)
+class _Judgement:
+    """What the runs of a study are judged by; `findings` documents the fields."""
+
+    epoch: Epoch
+    table: int | None
+    default_switches: Mapping[str, str] | None
+    margin: float | None
+
+    def has_default_switches(self, record: RunRecord) -> bool:
+        """Whether the run was made with the recipe's defaults, as far as that is recorded."""
+        if record.recipe is None or self.default_switches is None:
+            return True
+        return dict(record.recipe.switches) == dict(self.default_switches)
+
+
 def is_baseline(record: RunRecord) -> bool:
     """Whether this run is the arm without GC."""
     return record.config["arm"]["attach"] is None
-
-
-def headline(study: str) -> Epoch:
-    """Return the epoch a study is judged by.
-
-    The paper's printed numbers match the best epoch on the test set, so its tables are judged by that, but for
-    detection, where the framework it used reports the last; your own experiment by its last epoch, because
-    choosing an epoch by its test result flatters both arms.
-    """
-    return "best" if claims.table_of(study) not in (None, 8, 9) else "last"
 
 
 def by_metric(record: RunRecord) -> list[RunRecord]:
@@ -104,16 +111,23 @@ def by_metric(record: RunRecord) -> list[RunRecord]:
 def findings(
     records: Iterable[RunRecord],
     *,
-    epoch: Epoch | None = None,
+    epoch: Epoch = "last",
+    table: int | None = None,
+    default_switches: Mapping[str, str] | None = None,
     with_claims: bool = True,
     margin: float | None = None,
 ) -> list[Finding]:
-    """Return the findings of all records, and the claims of their tables that were not run.
+    """Return the findings of all records, and the claims of the paper's `table` that were not run.
 
-    `margin` is the difference below which the reader would not care; None takes the metric's default.
+    epoch: the epoch that the verdict is about. The last one by default: choosing an epoch by its test result
+        flatters both arms. A recipe of the paper may ask for the best epoch, which the paper prints.
+    table: the paper's table to compare with.
+    default_switches: the recipe's defaults; a claim counts as reproduced only with these.
+    margin: the difference below which the reader would not care; None takes the metric's default.
     """
-    cells: dict[tuple[str, str, str, str], list[RunRecord]] = defaultdict(list)
+    cells: dict[CellKey, list[RunRecord]] = defaultdict(list)
     records = label_arms(list(chain.from_iterable(map(by_metric, records))))
+    judge_by = _Judgement(epoch, table, default_switches, margin)
     arms_own = _arms_own(records)
     for record in records:
         shared = {
@@ -124,9 +138,9 @@ def findings(
     labels = _labels(cells)
     found: list[Finding] = []
     for key, runs in cells.items():
-        found += _cell(labels[key], runs, epoch or headline(key[0]), margin)
-    if with_claims:
-        found += _not_run(found)
+        found += _cell(labels[key], runs, judge_by)
+    if with_claims and table is not None:
+        found += _not_run(found, table, epoch)
     return sorted(found, key=_order)
 
 
@@ -178,7 +192,7 @@ def _arm_identity(record: RunRecord) -> str:
     return digest(_arm_options(record))
 
 
-def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch, margin: float | None) -> list[Finding]:
+def _cell(label: str, runs: Sequence[RunRecord], judge_by: _Judgement) -> list[Finding]:
     arms: dict[str, dict[int, RunRecord]] = defaultdict(dict)
     for run in runs:
         arms[run.arm][run.seed] = run
@@ -186,7 +200,7 @@ def _cell(label: str, runs: Sequence[RunRecord], epoch: Epoch, margin: float | N
     if len(baselines) > 1:
         raise UserError(f"{runs[0].study} {label} has {len(baselines)} arms without GC: {sorted(baselines)}")
     base = arms.pop(baselines.pop()) if baselines else {}
-    return [_finding(label, arm, base, treated, epoch, margin, len(arms)) for arm, treated in arms.items()]
+    return [_finding(label, arm, base, treated, judge_by, len(arms)) for arm, treated in arms.items()]
 
 
 def _finding(
@@ -194,8 +208,7 @@ def _finding(
     arm: str,
     base: Mapping[int, RunRecord],
     treated: Mapping[int, RunRecord],
-    epoch: Epoch,
-    margin: float | None,
+    judge_by: _Judgement,
     arms: int,
 ) -> Finding:
     """Compare one arm with the baseline over the seeds that have both."""
@@ -205,8 +218,8 @@ def _finding(
     divergence = count_diverged([(base[seed], treated[seed]) for seed in seeds])
     finite = [seed for seed in seeds if not (base[seed].diverged or treated[seed].diverged)]
     first = next(iter(treated.values()))
-    table = claims.table_of(first.study)
-    claim = claims.find(table, first.cell) if table else None
+    epoch, table, margin = judge_by.epoch, judge_by.table, judge_by.margin
+    claim = paper_claims.find(table, first.cell) if table is not None else None
     pair = [tuple(side[seed] for seed in finite) for side in (base, treated)]
     result = None
     if finite:
@@ -219,8 +232,8 @@ def _finding(
         answer = judge_claim(
             result,
             claim,
-            paper_scale=first.scale == "paper",
-            default_switches=not first.config.get("switches"),
+            paper_scale=first.is_paper_scale,
+            default_switches=judge_by.has_default_switches(first),
             margin=margin,
             divergence=divergence,
         )
@@ -281,14 +294,14 @@ def differing_environments(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tupl
     return tuple(lines)
 
 
-def _labels(cells: Mapping[tuple[str, str, str, str], Sequence[RunRecord]]) -> dict[tuple[str, ...], str]:
-    """Name each cell; one that was run with several settings says which of them differ."""
-    variants: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+def _labels(cells: Mapping[CellKey, Sequence[RunRecord]]) -> dict[CellKey, str]:
+    """Name each cell; the name of a cell that was run with several settings says which of them differ."""
+    variants: dict[tuple[str, str, str], list[CellKey]] = defaultdict(list)
     for key in cells:
         variants[key[:3]].append(key)
-    labels: dict[tuple[str, ...], str] = {}
+    labels: dict[CellKey, str] = {}
     for (_, _, cell), keys in variants.items():
-        settings = {key: _flat(cells[key][0].config.get("settings") or {}) for key in keys}  # type: ignore[index]
+        settings = {key: _flat(cells[key][0].config.get("settings") or {}) for key in keys}
         names = sorted({name for flat in settings.values() for name in flat})
         differing = [n for n in names if len({repr(flat.get(n)) for flat in settings.values()}) > 1]
         readable = [n for n in differing if not n.startswith(("sources", "architecture"))][:3]
@@ -308,20 +321,20 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _not_run(found: Sequence[Finding]) -> list[Finding]:
-    """The claims of the tables that appear in `found` for which no run exists at that scale."""
+def _not_run(found: Sequence[Finding], table: int, epoch: Epoch) -> list[Finding]:
+    """Return the claims of the table for which `found` has no run at its scale."""
     missing = []
-    for study, scale in sorted({(f.study, f.scale) for f in found if claims.table_of(f.study)}):
-        here = [f for f in found if (f.study, f.scale) == (study, scale)]
-        done = {f.claim.cell for f in here if f.claim}
-        for claim in claims.paired_claims():
-            if claim.table == claims.table_of(study) and claim.cell not in done:
-                missing.append(unrun(claim, study, scale))
+    for study, scale in sorted({(finding.study, finding.scale) for finding in found}):
+        here = [finding for finding in found if (finding.study, finding.scale) == (study, scale)]
+        done = {finding.claim.cell for finding in here if finding.claim}
+        for claim in paper_claims.paired_claims():
+            if claim.table == table and claim.cell not in done:
+                missing.append(unrun(claim, study, scale, epoch))
     return missing
 
 
-def unrun(claim: claims.PairedClaim, study: str, scale: str) -> Finding:
-    """The line of a table for a claim nobody ran here."""
+def unrun(claim: paper_claims.PairedClaim, study: str, scale: str, epoch: Epoch) -> Finding:
+    """Return the line of a claim without runs."""
     return Finding(
         study=study,
         cell=claim.cell,
@@ -329,7 +342,7 @@ def unrun(claim: claims.PairedClaim, study: str, scale: str) -> Finding:
         scale=scale,
         metric=claim.info.metric,
         higher_is_better=claim.info.higher_is_better,
-        epoch=headline(study),
+        epoch=epoch,
         claim=claim,
         comparison=None,
         answer=Verdict("not run at this scale"),
@@ -338,5 +351,5 @@ def unrun(claim: claims.PairedClaim, study: str, scale: str) -> Finding:
 
 def _order(finding: Finding) -> tuple[Any, ...]:
     """By study and scale, then as the paper prints its columns, then by name."""
-    place = claims.paired_claims().index(finding.claim) if finding.claim else 0
+    place = paper_claims.paired_claims().index(finding.claim) if finding.claim else 0
     return finding.study, finding.scale, place, finding.cell, finding.arm

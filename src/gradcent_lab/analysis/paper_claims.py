@@ -120,13 +120,3 @@ def find(table: int, cell: str) -> PairedClaim | None:
     1.95
     """
     return next((claim for claim in paired_claims() if (claim.table, claim.cell) == (table, cell)), None)
-
-
-def table_of(study: str) -> int | None:
-    """Return the table a study's name begins with, or None.
-
-    >>> table_of("table1"), table_of("table4-adam"), table_of("cifar100-small")
-    (1, 4, None)
-    """
-    digits = study.removeprefix("table")[:1] if study.startswith("table") else ""
-    return int(digits) if digits.isdigit() and int(digits) in TABLES else None

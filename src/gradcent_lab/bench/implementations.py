@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 import gradcent
-
-from .parameter_lists import Listed
+from gradcent_lab.bench.parameter_lists import Listed
 
 Step = Callable[[], Any]
 OURS = "gradcent"

@@ -9,10 +9,9 @@ import torch
 
 from gradcent import Layout
 from gradcent.kernels import native
-
-from . import implementations as field
-from .parameter_lists import LISTS, Listed, small_tensors
-from .timing import interleaved, noise, ratio, summary, temporaries
+from gradcent_lab.bench import implementations as field
+from gradcent_lab.bench.parameter_lists import LISTS, Listed, small_tensors
+from gradcent_lab.bench.timing import interleaved, noise, ratio, summary, temporaries
 
 FUSED, NAIVE = "torch fused", "naive GC + torch fused"
 
@@ -111,8 +110,7 @@ def training_step(rounds: int, batch: int = 16) -> dict[str, Any]:
     from torch import nn
 
     import gradcent
-
-    from ..models.residual import Basic, ResidualNet
+    from gradcent_lab.models.residual import Basic, ResidualNet
 
     torch.manual_seed(0)
     model = ResidualNet(Basic, (2, 2, 2, 2), 100)

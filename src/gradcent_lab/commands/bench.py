@@ -34,11 +34,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
     import torch
 
-    from ..bench import measurements as figures
-    from ..bench import report as table
-    from ..bench.implementations import OPTIMIZERS
-    from ..bench.parameter_lists import LISTS
-    from ..errors import UserError
+    from gradcent_lab.bench import measurements as figures
+    from gradcent_lab.bench import report as table
+    from gradcent_lab.bench.implementations import OPTIMIZERS
+    from gradcent_lab.bench.parameter_lists import LISTS
+    from gradcent_lab.errors import UserError
 
     if args.threads:
         torch.set_num_threads(args.threads)

@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         print_lines,
         print_written,
     )
-    from gradcent_lab.report.html import Section
+    from gradcent_lab.report.section import Section
     from gradcent_lab.report.wording import warning
     from gradcent_lab.report.write import write_outputs
     from gradcent_lab.run.dry_run import rehearse
@@ -108,8 +108,9 @@ def run(args: argparse.Namespace) -> int:
     paste = paste_lines(args)
     section = Section(
         records,
+        found,
         title=experiment.name,
-        scale_words="; ".join(facts.values()),
+        description="; ".join(facts.values()),
         repeat=(command_line(args),),
         notes=(f"Centralized: {centralized}, at the {args.at}.", *filter(None, [warning(args.seeds)])),
         paste=paste,

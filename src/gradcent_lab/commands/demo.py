@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         print_lines,
         print_written,
     )
-    from gradcent_lab.report.html import Section
+    from gradcent_lab.report.section import Section
     from gradcent_lab.report.write import write_outputs
     from gradcent_lab.run.progress import Display
     from gradcent_lab.run.scheduler import run_pairs
@@ -84,8 +84,9 @@ def run(args: argparse.Namespace) -> int:
     )
     section = Section(
         records,
+        found,
         title="Digits",
-        scale_words="; ".join(words[key] for key in ("data", "network", "training", "pairs")),
+        description="; ".join(words[key] for key in ("data", "network", "training", "pairs")),
         repeat=(f"gradcent demo{options}",),
         notes=("The set-up was chosen once, before any result was seen.",),
         paste=demo.PASTE,

@@ -25,9 +25,8 @@ def run(args: argparse.Namespace) -> int:
     from torch import nn
 
     import gradcent
-
-    from ..errors import UserError
-    from ..experiment.import_spec import described
+    from gradcent_lab.errors import UserError
+    from gradcent_lab.experiment.import_spec import described
 
     model = load_model(args.model)
     if not isinstance(model, nn.Module):
@@ -42,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
 
 def load_model(spec: str) -> Any:
     """Build the model a `source:name` specification names, without downloading weights."""
-    from ..errors import UserError
-    from ..experiment.import_spec import call, find, need
+    from gradcent_lab.errors import UserError
+    from gradcent_lab.experiment.import_spec import call, find, need
 
     source, _, name = spec.rpartition(":")
     if not source or not name:

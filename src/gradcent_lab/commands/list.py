@@ -1,16 +1,23 @@
-"""`gradcent list`: the recipes, what each would cost at each scale, and what has run."""
+"""`gradcent list`: the recipes, the runs of each at each scale, and what has run."""
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gradcent_lab.recipes.recipe import Recipe
+
+SCALES = ("paper", "small", "smoke")  # the columns of the list
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
-    parser.add_argument("recipe", nargs="?", help="tell everything about this one")
+    parser.add_argument("recipe", nargs="?", help="show one recipe in full: scales, costs, switches, data")
     parser.add_argument(
         "--root", type=Path, default=Path("runs"), metavar="FOLDER", help="folder of runs (default ./runs)"
     )
@@ -19,74 +26,82 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the list, or one recipe."""
-    from gradcent_lab.experiment.import_spec import need
-
-    for package in ("rich", "torchvision"):
-        need(package, "'gradcent[lab]'")
-    return _one(args) if args.recipe else _all(args)
-
-
-def _all(args: argparse.Namespace) -> int:
-    from rich.console import Console
-    from rich.table import Table
-
-    from gradcent_lab import recipes
-    from gradcent_lab.analysis.cost import count
-
-    done = finished(args.root)
-    table = Table(box=None, pad_edge=False)
-    for title in ("recipe", "in the paper", "what", "runs at paper / small / smoke scale", "done"):
-        table.add_column(title, overflow="fold")
-    for name in recipes.RECIPES:
-        recipe = recipes.get(name)
-        counts = [
-            str(count(recipe.study(scale.name))["runs"]) if scale else "–" for scale in _three(recipe.scales)
-        ]
-        study = recipe.study(recipe.scales[-1].name).name
-        have = ", ".join(f"{count} {scale}" for (s, scale), count in sorted(done.items()) if s == study)
-        table.add_row(name, recipe.paper.replace("none", "–"), recipe.title, " / ".join(counts), have or "–")
-    for name, words in recipes.WAITING.items():
-        table.add_row(name, "–", words, "not yet", "–")
-    console = Console()
-    console.print(table)
-    console.print("\n`gradcent list RECIPE` tells everything about one; `gradcent run RECIPE` runs it.")
+    if args.recipe:
+        _print_one(args.recipe, args.root, args.data)
+    else:
+        _print_all(args.root)
     return 0
 
 
-def _one(args: argparse.Namespace) -> int:
-    from rich.console import Console
+def _print_all(root: Path) -> None:
+    """Print one line per recipe; the titles are cut to the width of the terminal."""
+    from gradcent_lab.recipes import all_recipes
 
+    finished = count_finished(root)
+    rows: list[tuple[str, ...]] = [("recipe", "title", *SCALES, "done")]
+    for name, recipe in all_recipes().items():
+        rows.append((name, recipe.title, *_run_counts(recipe), _done(recipe, finished)))
+    for line in format_rows(rows, shutil.get_terminal_size().columns):
+        print(line)
+    print(f"\npaper, small, smoke: runs at that scale; done: finished runs in {root}")
+    print("gradcent list RECIPE    its scales, costs, switches and data")
+    print("gradcent run RECIPE     runs it")
+
+
+def format_rows(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Return one line per row; the second column is cut so that every line fits into `width`."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    widths[1] = max(10, min(widths[1], width - sum(widths) + widths[1] - 2 * (len(widths) - 1)))
+    lines = []
+    for row in rows:
+        cells = [
+            cell if len(cell) <= size else f"{cell[: size - 1]}…"
+            for cell, size in zip(row, widths, strict=True)
+        ]
+        text = [cell.ljust(size) for cell, size in zip(cells[:2], widths[:2], strict=True)]
+        numbers = [cell.rjust(size) for cell, size in zip(cells[2:], widths[2:], strict=True)]
+        lines.append("  ".join((*text, *numbers)).rstrip())
+    return lines
+
+
+def _run_counts(recipe: Recipe) -> list[str]:
+    from gradcent_lab.analysis.cost import count_runs
+
+    known = {scale.name for scale in recipe.scales}
+    return [str(count_runs(recipe.study(name))) if name in known else "–" for name in SCALES]
+
+
+def _done(recipe: Recipe, finished: Counter[str]) -> str:
+    return str(finished[recipe.study_name or recipe.name] or "–")
+
+
+def _print_one(name: str, root: Path, data: Path | None) -> None:
     from gradcent_lab import recipes
     from gradcent_lab.analysis import cost
-    from gradcent_lab.data import SETS, data_root, find
+    from gradcent_lab.data.datasets import SETS, data_root, find
 
-    recipe, console = recipes.get(args.recipe), Console(soft_wrap=True, highlight=False)
-    console.print(f"[bold]{recipe.name}[/bold]  {recipe.heading}")
-    speed = cost.throughput(args.root)
+    recipe = recipes.get(name)
+    print(f"{recipe.name}  {recipe.heading}")
+    speed = cost.throughput(root)
     for scale in recipe.scales:
         study = recipe.study(scale.name)
-        words = cost.words(study, speed.get((study.name, scale.name)))
-        console.print(f"  scale {scale.name:<6} {scale.words}\n               {words}")
-    for name, switch in recipe.switches.items():
-        console.print(f"  switch {name}={'|'.join(switch.choices)}: {switch.words}")
+        print(f"  scale {scale.name:<6} {scale.description}")
+        print(f"               {cost.words(study, speed.get((study.name, scale.name)))}")
+    for switch_name, switch in recipe.switches.items():
+        print(f"  switch {switch_name}={'|'.join(switch.choices)}: {switch.description}")
     for note in recipe.notes:
-        console.print(f"  note {note}")
-    root = data_root(args.data)
-    for name in recipe.needs:
-        where = find(name, root)
-        console.print(f"  data {SETS[name].title}: {where if where else 'not found; ' + SETS[name].where}")
-    return 0
+        print(f"  note {note}")
+    folder = data_root(data)
+    for set_name in recipe.data_sets:
+        info, path = SETS[set_name], find(set_name, folder)
+        print(f"  data {info.title}: {path or f'not found; {info.where}'}")
 
 
-def _three(scales: Any) -> list[Any]:
-    by_name = {scale.name: scale for scale in scales}
-    return [by_name.get(name) for name in ("paper", "small", "smoke")]
-
-
-def finished(root: Path) -> Counter[tuple[str, str]]:
-    """Count the finished runs of a store by study and scale."""
-    from gradcent_lab.store import records as store
+def count_finished(root: Path) -> Counter[str]:
+    """Count the finished runs of a folder by study."""
+    from gradcent_lab.store.records import is_finished
 
     if not root.is_dir():
         return Counter()
-    return Counter((record.study, record.scale) for record in store.load(root))
+    studies = [path for path in root.iterdir() if path.is_dir()]
+    return Counter({path.name: sum(is_finished(run) for run in path.iterdir()) for path in studies})

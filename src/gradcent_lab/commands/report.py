@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
         need(package, "'gradcent[lab]'")
     from rich.console import Console
 
+    from gradcent_lab.recipes import all_recipes
     from gradcent_lab.report.html import write_report
     from gradcent_lab.report.sections import sections
     from gradcent_lab.report.write import write_section
@@ -43,12 +44,12 @@ def run(args: argparse.Namespace) -> int:
         there = ", ".join(sorted({r.study for r in store.load(args.root)})) or "nothing"
         raise UserError(f"{args.root} has no finished runs{wanted}{at} (it has {there})")
     out = args.out or args.root / "report"
-    made = sections(records, args.root)
+    page_sections = sections(records, all_recipes(), args.root)
     console = Console()
-    for section in made:
+    for section in page_sections:
         folder = out / f"{section.name}-{section.records[0].scale}"
         drawn, texts = write_section(section, folder)
-        for finding in section.findings():
+        for finding in section.findings:
             if finding.comparison:
                 arm = "" if finding.arm == "on" else f", {finding.arm}"
                 name = f"{section.name} ({section.records[0].scale}) {finding.cell}{arm}"
@@ -59,6 +60,6 @@ def run(args: argparse.Namespace) -> int:
             highlight=False,
             soft_wrap=True,
         )
-    page = write_report(made, out / "report.html", title=args.title, missing=True)
+    page = write_report(page_sections, out / "report.html", title=args.title, missing=True)
     console.print(f"\n  report   {page}\n", highlight=False, soft_wrap=True)
     return 0

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     tasks = shard(tasks_of(study, data), *_part(args.shard))
     names = [cell.name for cell in study.cells]
     console.print(f"\n[bold]{recipe.heading}[/bold]", highlight=False)
-    console.print(f"  scale    {study.scale.name}: {study.scale.words}", highlight=False)
+    console.print(f"  scale    {study.scale.name}: {study.scale.description}", highlight=False)
     for note in study.notes:
         console.print(f"  note     {note}", highlight=False)
     for line in absent:

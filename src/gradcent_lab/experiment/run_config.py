@@ -49,8 +49,36 @@ class Numerics:
 
 
 @dataclass(frozen=True)
+class RecipeInfo:
+    """The recipe, scale and switches that a run was started with.
+
+    It is stored beside the configuration for the report. It is not part of the run's identity: two choices of a
+    switch that lead to the same settings are the same run.
+    """
+
+    recipe: str
+    scale: str  # the scale's description
+    is_paper: bool
+    switches: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "recipe": self.recipe,
+            "scale": self.scale,
+            "is_paper": self.is_paper,
+            "switches": dict(self.switches),
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> RecipeInfo:
+        """Read what `as_dict` returned."""
+        return cls(document["recipe"], document["scale"], document["is_paper"], document["switches"])
+
+
+@dataclass(frozen=True)
 class RunConfig:
-    """The full configuration of one run."""
+    """The full configuration of one run; `recipe` is None for a user's own experiment."""
 
     study: str
     cell: str
@@ -59,6 +87,7 @@ class RunConfig:
     scale: str
     settings: Mapping[str, Any]
     numerics: Numerics = field(default_factory=Numerics)
+    recipe: RecipeInfo | None = field(default=None, compare=False)
 
     @property
     def epochs(self) -> int:

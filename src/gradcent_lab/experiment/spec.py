@@ -96,16 +96,14 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A recipe's run that trains nothing of its own: `measure(seed, arm)` returns rows and a headline number.
+    """A recipe's run that is not a training run: `measure(seed, arm)` returns the result and rows.
 
-    The rows take the place of a training run's epochs in the store.
+    The store keeps the rows where it keeps a training run's epochs.
     """
 
-    name: str
     measure: Callable[[int, Arm], tuple[float, list[dict[str, Any]]]]
     metric_name: str
     higher_is_better: bool
-    settings: Mapping[str, Any]
 
 
 def describe(experiment: Experiment) -> dict[str, Any]:

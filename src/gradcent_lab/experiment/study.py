@@ -12,10 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gradcent_lab.experiment.run_config import Arm, Numerics, RunConfig
+from gradcent_lab.experiment.run_config import Arm, Numerics, RecipeInfo, RunConfig
 from gradcent_lab.experiment.spec import Experiment, Measurement
-
-SAME = "the same at every scale"  # in the words of a scale that changes nothing
 
 
 @dataclass(frozen=True)
@@ -31,10 +29,18 @@ class Task:
 
 @dataclass(frozen=True)
 class Scale:
-    """How far a study is from the paper's, in words that are printed on every table and figure."""
+    """How large a study is.
+
+    description: what differs from the paper, or what the paper does; printed on every table and figure.
+    is_paper: the runs are the paper's experiment at its full size.
+    sizes: the numbers that a recipe reads to make its cells.
+    """
 
     name: str
-    words: str
+    description: str
+    seeds: tuple[int, ...] = (0,)
+    is_paper: bool = False
+    sizes: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,13 @@ class Cell:
 
     name: str
     settings: Mapping[str, Any]
-    arms: tuple[Arm, ...] | None = None  # where they are not the study's
+    arms: tuple[Arm, ...] | None = None  # replaces the study's arms
+
+    @property
+    def data_set(self) -> str | None:
+        """The name of the data set that the cell reads, or None."""
+        name = self.settings.get("data", {}).get("set") or self.settings.get("set")
+        return None if name is None else str(name)
 
 
 @dataclass(frozen=True)
@@ -51,26 +63,28 @@ class Study:
     """A recipe at one scale: every cell with every arm for every seed."""
 
     name: str
-    title: str
     scale: Scale
     cells: tuple[Cell, ...]
     arms: tuple[Arm, ...]
     seeds: tuple[int, ...]
     build: Callable[[Mapping[str, Any], Path | None], Experiment | Measurement]  # (settings, data folder)
     numerics: Numerics = field(default_factory=Numerics)
-    notes: tuple[str, ...] = ()  # which side was taken where the paper and the released code disagree
+    notes: tuple[str, ...] = ()  # the choices where the paper and the released code disagree
     metric: str = "accuracy, %"  # what the live display shows after every epoch
+    switches: Mapping[str, str] = field(default_factory=dict)
 
 
 def tasks_of(study: Study, data: Path | None) -> list[Task]:
     """Return a study's runs, seed by seed, so that an unfinished study has whole pairs."""
+    scale = study.scale
+    recipe = RecipeInfo(study.name, scale.description, scale.is_paper, study.switches)
     tasks = []
     for seed in study.seeds:
         for cell in study.cells:
             for arm in cell.arms or study.arms:
                 settings = {**cell.settings, **(arm.settings or {})}
                 config = RunConfig(
-                    study.name, cell.name, arm, seed, study.scale.name, settings, study.numerics
+                    study.name, cell.name, arm, seed, scale.name, settings, study.numerics, recipe
                 )
                 tasks.append(Task(config, partial(study.build, settings, data)))
     return tasks

@@ -1,4 +1,8 @@
-"""The paper's experiments, one file each, and one of our own; imported only when asked for."""
+"""The recipes: the paper's tables and figures, and two experiments that are not in the paper.
+
+A recipe module describes; what trains, draws and tabulates is in `builders` and `presentation` and is imported
+when it is called.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import importlib
 from gradcent_lab.errors import UserError
 from gradcent_lab.recipes.recipe import Recipe
 
-# name -> module and variable
+# name → module and variable, in the order of lists and reports
 RECIPES: dict[str, tuple[str, str]] = {
     "table1": ("table1", "RECIPE"),
     "table2": ("table2", "RECIPE"),
@@ -17,8 +21,8 @@ RECIPES: dict[str, tuple[str, str]] = {
     "table5": ("imagenet", "TABLE5"),
     "table6": ("table6", "RECIPE"),
     "table7": ("finegrained", "TABLE7"),
-    "table8": ("table8", "RECIPE"),
-    "table9": ("table9", "RECIPE"),
+    "table8": ("coco", "TABLE8"),
+    "table9": ("coco", "TABLE9"),
     "fig2": ("fig2", "RECIPE"),
     "fig3": ("fig3", "RECIPE"),
     "fig4": ("fig4", "RECIPE"),
@@ -30,19 +34,27 @@ RECIPES: dict[str, tuple[str, str]] = {
     "cifar100-small": ("cifar100_small", "RECIPE"),
     "unet": ("unet", "RECIPE"),
 }
-WAITING: dict[str, str] = {
-    "person-reid": "the authors' extra on person re-identification: not in the paper, not done yet",
-}
 
 
-def get(name: str) -> Recipe:
-    """Return a recipe by name."""
-    if name in WAITING:
-        raise UserError(f"{name} cannot be run yet ({WAITING[name]})")
+def find(name: str) -> Recipe | None:
+    """Return a recipe by name, or None if there is none (a user's own study)."""
     if name not in RECIPES:
-        near = difflib.get_close_matches(name, RECIPES, 1)
-        hint = f"did you mean {near[0]}?" if near else "`gradcent list` shows them"
-        raise UserError(f"there is no recipe {name!r}: {hint}")
+        return None
     module, variable = RECIPES[name]
     recipe: Recipe = getattr(importlib.import_module(f"gradcent_lab.recipes.{module}"), variable)
     return recipe
+
+
+def get(name: str) -> Recipe:
+    """Return a recipe by name; an unknown name is an error that suggests one."""
+    recipe = find(name)
+    if recipe is None:
+        close = difflib.get_close_matches(name, RECIPES, 1)
+        hint = f"did you mean {close[0]}?" if close else "`gradcent list` shows them"
+        raise UserError(f"there is no recipe {name!r}: {hint}")
+    return recipe
+
+
+def all_recipes() -> dict[str, Recipe]:
+    """Return every recipe by name, in the order of lists and reports."""
+    return {name: get(name) for name in RECIPES}

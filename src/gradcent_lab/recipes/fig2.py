@@ -1,77 +1,31 @@
-"""Figure 2: the geometry of GC: the gradient is projected onto the hyperplane eᵀ(w − w⁰) = 0 (section 4.1).
-
-Descent on a small quadratic loss in three dimensions, with and without GC: the rows are the path of w, the
-gradient and its projection at every step, and eᵀ(w − w⁰), which GC keeps at zero.
-"""
+"""Figure 2: the geometry of GC: the gradient is projected onto the hyperplane eᵀ(w − w⁰) = 0 (section 4.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from gradcent_lab.experiment.run_config import OFF, ON
+from gradcent_lab.experiment.study import Cell, Scale
+from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
 
-import torch
-from torch import nn
-
-from gradcent_lab.experiment.run_config import OFF, ON, Arm
-from gradcent_lab.experiment.spec import Measurement
-from gradcent_lab.experiment.study import SAME, Cell, Scale, Study
-from gradcent_lab.recipes.recipe import Recipe
-
-WORDS = f"a quadratic loss in three dimensions, {SAME}"
-SCALES = tuple(Scale(name, WORDS) for name in ("paper", "small", "smoke"))
-START, CENTRE, CURVATURE = (1.5, -0.5, 1.0), (-0.5, 0.25, 0.5), (1.0, 2.0, 0.5)
+SCALES = tuple(
+    Scale(name, "a quadratic loss in three dimensions, the same at every scale", is_paper=True)
+    for name in ("paper", "small", "smoke")
+)
 
 
-def measure(settings: Mapping[str, Any], arm: Arm) -> tuple[float, list[dict[str, Any]]]:
-    """Descend and return how far w left the hyperplane, and the path."""
-    import gradcent
-
-    model = nn.Linear(3, 1, bias=False).double()
-    with torch.no_grad():
-        model.weight.copy_(torch.tensor([START]))
-    start = model.weight.detach().clone()
-    centre = torch.tensor(CENTRE, dtype=torch.float64)
-    curvature = torch.tensor(CURVATURE, dtype=torch.float64)
-    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), lr=settings["lr"])
-    layout = gradcent.explain(model).layout(model.weight)
-    assert layout is not None
-    if arm.attach is not None:
-        gradcent.attach(optimizer, model, **arm.attach)
-    rows = []
-    for step in range(settings["steps"]):
-        optimizer.zero_grad()
-        loss = (curvature * (model.weight[0] - centre).square()).sum() / 2
-        loss.backward()
-        gradient = model.weight.grad
-        assert gradient is not None
-        projected = gradcent.centralize(gradient, layout)
-        off_plane = float((model.weight.detach() - start).sum() / 3**0.5)
-        rows.append(
-            {
-                "step": step,
-                "loss": float(loss.detach()),
-                "w": model.weight[0].tolist(),
-                "gradient": gradient[0].tolist(),
-                "projected": projected[0].tolist(),
-                "off_plane": off_plane,
-            }
-        )
-        optimizer.step()
-    return abs(rows[-1]["off_plane"]), rows
+def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
+    """Return the only cell."""
+    return (Cell("quadratic", {"name": "fig2", "lr": 0.15, "steps": 40}),)
 
 
-def build(settings: Mapping[str, Any], data: Path | None) -> Measurement:
-    """Return the measurement."""
-    return Measurement(
-        "fig2", lambda seed, arm: measure(settings, arm), "distance from the hyperplane", False, settings
-    )
-
-
-def make(scale: str, switches: Mapping[str, str]) -> Study:
-    """Return the study."""
-    cell = Cell("quadratic", {"name": "fig2", "lr": 0.15, "steps": 40})
-    return Study("fig2", RECIPE.title, RECIPE.scale(scale), (cell,), (OFF, ON), (0,), build)
-
-
-RECIPE = Recipe("fig2", "The projection picture", "Figure 2", SCALES, make)
+RECIPE = Recipe(
+    "fig2",
+    "The projection of the gradient",
+    "Figure 2",
+    SCALES,
+    cells,
+    (OFF, ON),
+    Lazy("recipes.builders.projection:build"),
+    metric="distance from the hyperplane",
+    paired=False,
+    figures=Lazy("recipes.presentation.figures:projection"),
+)

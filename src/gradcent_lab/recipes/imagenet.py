@@ -1,4 +1,4 @@
-"""Table 5 and figure 6: top-1 errors of ResNet-50 and ResNet-101 with BN and GN on ImageNet (section 5.4).
+"""Table 5 and Figure 6: top-1 errors of ResNet-50 and ResNet-101 with BN and GN on ImageNet (section 5.4).
 
 100 epochs, batch 256, learning rate 0.1 divided by 10 every 30 epochs, decay 1e-4, convolutions only. The
 printed errors match the best epoch, not the last; the store keeps both.
@@ -6,137 +6,113 @@ printed errors match the best epoch, not the last; the store keeps both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
 from gradcent_lab.experiment.run_config import CONV, OFF
-from gradcent_lab.experiment.study import Cell, Scale, Study
-from gradcent_lab.recipes.classification import build, milestones
-from gradcent_lab.recipes.recipe import Recipe, Switch
+from gradcent_lab.experiment.study import Cell, Scale
+from gradcent_lab.recipes.common import MOMENTUM, SMOKE, milestones, sgdm
+from gradcent_lab.recipes.recipe import Lazy, Recipe, Switch, Switches
 
+IN_MEMORY = {"set": "miniimagenet", "augment": "pad-crop-flip", "memory": True}
 SCALES = (
     Scale(
         "paper",
-        "the paper's: ImageNet at 224 pixels, 100 epochs; 3 seeds where the paper has one run",
+        "ImageNet at 224 pixels, 100 epochs; several seeds where the paper has one run",
+        seeds=(0, 1, 2),
+        is_paper=True,
+        sizes={
+            "data": {"set": "imagenet", "size": 224, "resize": 256, "augment": "resized-crop-flip"},
+            "epochs": 100,
+            "batch_size": 256,
+            "models": {"R50": {"name": "resnet50"}, "R101": {"name": "resnet101"}},
+        },
     ),
     Scale(
         "small",
         "Mini-ImageNet (100 classes of ImageNet, 100 training images each) at 64 pixels instead of ImageNet, "
-        "ResNets for small images of width 16, 15 epochs, batch 128, 3 seeds",
+        "ResNets for small images of width 16, 15 epochs, batch 128",
+        seeds=(0, 1, 2),
+        sizes={
+            "data": {**IN_MEMORY, "train": 10_000, "eval": 2_000, "size": 64},
+            "epochs": 15,
+            "batch_size": 128,
+            "models": {"R50": {"name": "R50", "width": 16}, "R101": {"name": "R101", "width": 16}},
+        },
     ),
     Scale(
         "smoke",
-        "16 training and 16 test images of Mini-ImageNet at 32 pixels, one block a stage of width 4, 1 epoch, "
-        "1 seed: shows that it runs, nothing else",
+        "16 training and 16 test images of Mini-ImageNet at 32 pixels, one block per stage of width 4, 1 epoch; "
+        f"{SMOKE}",
+        sizes={
+            "data": {**IN_MEMORY, "train": 16, "eval": 16, "size": 32},
+            "epochs": 1,
+            "batch_size": 8,
+            "models": {"R50": {"name": "R14", "width": 4}, "R101": {"name": "R14", "width": 4}},
+        },
     ),
 )
-SEEDS = {"paper": (0, 1, 2), "small": (0, 1, 2), "smoke": (0,)}
-SIZES: dict[str, dict[str, Any]] = {
-    "paper": {
-        "data": {"set": "imagenet", "size": 224, "resize": 256, "augment": "resized-crop-flip"},
-        "epochs": 100,
-        "batch_size": 256,
-        "models": {"R50": {"name": "resnet50"}, "R101": {"name": "resnet101"}},
-    },
-    "small": {
-        "data": {
-            "set": "miniimagenet",
-            "train": 10_000,
-            "eval": 2_000,
-            "size": 64,
-            "augment": "pad-crop-flip",
-            "memory": True,
-        },
-        "epochs": 15,
-        "batch_size": 128,
-        "models": {"R50": {"name": "R50", "width": 16}, "R101": {"name": "R101", "width": 16}},
-    },
-    "smoke": {
-        "data": {
-            "set": "miniimagenet",
-            "train": 16,
-            "eval": 16,
-            "size": 32,
-            "augment": "pad-crop-flip",
-            "memory": True,
-        },
-        "epochs": 1,
-        "batch_size": 8,
-        "models": {"R50": {"name": "R14", "width": 4}, "R101": {"name": "R14", "width": 4}},
-    },
+NETWORKS = {
+    "R50BN": ("R50", "bn"),
+    "R50GN": ("R50", "gn"),
+    "R101BN": ("R101", "bn"),
+    "R101GN": ("R101", "gn"),
 }
-CELLS = (("R50BN", "R50", "bn"), ("R50GN", "R50", "gn"), ("R101BN", "R101", "bn"), ("R101GN", "R101", "gn"))
+FIGURE_CELL = "R50GN"
+SWITCHES = {
+    "momentum": MOMENTUM,
+    "validation": Switch(
+        ("all", "released"), "all validation images; the released loader drops the last partial batch"
+    ),
+}
 
 
-def make(scale: str, switches: Mapping[str, str]) -> Study:
-    """Return the study of table 5."""
-    size = SIZES[scale]
-    cells = []
-    for name, network, norm in CELLS:
-        settings = {
-            "name": "table5",
-            "data": size["data"],
-            "model": {**size["models"][network], "norm": norm},
-            "optimizer": {
-                "name": "SGDM",
-                "lr": 0.1,
-                "weight_decay": 1e-4,
-                **({"dampening": 0.9} if switches["momentum"] == "paper" else {}),
+def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
+    """Return one cell per network and normalization."""
+    sizes = scale.sizes
+    return tuple(
+        Cell(
+            name,
+            {
+                "name": "table5",
+                "data": sizes["data"],
+                "model": {**sizes["models"][network], "norm": norm},
+                "optimizer": sgdm(switches, lr=0.1, weight_decay=1e-4),
+                "schedule": {"milestones": milestones(sizes["epochs"], 0.3)},
+                "epochs": sizes["epochs"],
+                "batch_size": sizes["batch_size"],
+                "eval_drop_last": switches["validation"] == "released",
+                "metric": "error",
             },
-            "schedule": {"milestones": milestones(size["epochs"], 0.3)},
-            "epochs": size["epochs"],
-            "batch_size": size["batch_size"],
-            "eval_drop_last": switches["validation"] == "released",
-            "metric": "error",
-        }
-        cells.append(Cell(name, settings))
-    return Study(
-        name="table5",
-        title=TABLE5.title,
-        scale=TABLE5.scale(scale),
-        cells=tuple(cells),
-        arms=(OFF, CONV),
-        seeds=SEEDS[scale],
-        build=build,
-        notes=TABLE5.said(switches),
-        metric="top-1 error, %",
+        )
+        for name, (network, norm) in NETWORKS.items()
     )
 
 
-def make_figure(scale: str, switches: Mapping[str, str]) -> Study:
-    """Return the part of table 5 that figure 6 draws: its runs are the same ones."""
-    from dataclasses import replace
-
-    study = make(scale, switches)
-    return replace(study, title=FIG6.title, cells=tuple(cell for cell in study.cells if cell.name == "R50GN"))
+def figure_cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
+    """Return the cell of Table 5 that Figure 6 draws."""
+    return tuple(cell for cell in cells(scale, switches) if cell.name == FIGURE_CELL)
 
 
-SWITCHES = {
-    "momentum": Switch(
-        ("released", "paper"),
-        "released code and PyTorch: m = βm + ĝ; Algorithm 1 prints m = βm + (1 − β)ĝ (dampening β)",
-    ),
-    "validation": Switch(
-        ("all", "released"), "all validation images; the released loader dropped the last partial batch"
-    ),
-}
 TABLE5 = Recipe(
     "table5",
     "ResNet-50 and ResNet-101 with BN and GN on ImageNet, top-1 error",
     "Table 5",
     SCALES,
-    make,
-    needs=("imagenet", "miniimagenet"),
+    cells,
+    (OFF, CONV),
+    Lazy("recipes.builders.classification:build"),
     switches=SWITCHES,
     notes=("the printed errors match the best epoch, not the last: both are reported",),
+    metric="top-1 error, %",
+    paper_table=5,
+    judged_epoch="best",
+    figures=Lazy("recipes.presentation.figures:error_curves"),
 )
-FIG6 = Recipe(
-    "fig6",
-    "Training and validation error curves of ResNet-50 with GN on ImageNet (runs of table5)",
-    "Figure 6",
-    SCALES,
-    make_figure,
-    needs=("imagenet", "miniimagenet"),
-    switches=SWITCHES,
-    notes=TABLE5.notes,
+FIG6 = replace(
+    TABLE5,
+    name="fig6",
+    title="Error curves of ResNet-50 with GN on ImageNet (runs of table5)",
+    paper="Figure 6",
+    cells=figure_cells,
+    study_name="table5",
 )

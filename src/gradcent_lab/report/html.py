@@ -10,20 +10,18 @@ import base64
 import html
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import BinaryIO
 
-from gradcent_lab.analysis import paper_claims as claims
-from gradcent_lab.analysis.findings import Finding, findings
+from gradcent_lab.analysis import paper_claims
+from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.verdict import Verdict
 from gradcent_lab.experiment.metric_name import split_metric_name
-from gradcent_lab.experiment.study import SAME
 from gradcent_lab.report import figures
 from gradcent_lab.report.figures.curves import key_words
-from gradcent_lab.report.paper_artifacts import MEASURED, Picture
+from gradcent_lab.report.section import Section
 from gradcent_lab.report.tables import (
     DASH,
     Table,
@@ -36,35 +34,6 @@ from gradcent_lab.report.tables import (
 from gradcent_lab.report.wording import MEANING, advise, conclude
 from gradcent_lab.store.atomic_files import make_folder, write_atomically
 from gradcent_lab.store.records import RunRecord
-
-
-@dataclass(frozen=True)
-class Section:
-    """One study at one scale, with the words that belong to it."""
-
-    records: Sequence[RunRecord]
-    title: str = ""
-    scale_words: str = ""
-    repeat: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    paste: str = ""  # lines for the reader's own script
-    pictures: Sequence[Picture] = ()  # the paper's figures, where these runs draw one
-    tables: Sequence[Table] = ()  # beside that of the pairs
-
-    @property
-    def name(self) -> str:
-        """The study's name, for links and folders."""
-        return self.records[0].study
-
-    @property
-    def labelled_scale(self) -> str:
-        """The scale's name and words, as they stand on figures that leave the page."""
-        scale = self.records[0].scale
-        return self.scale_words if scale == "own" else f"{scale} scale: {self.scale_words}"
-
-    def findings(self) -> list[Finding]:
-        """What the runs show; nothing where they are no pairs."""
-        return [] if self.name in MEASURED else findings(self.records)
 
 
 def write_report(
@@ -84,13 +53,14 @@ def write_report(
 
 def render(sections: Sequence[Section], *, title: str, kicker: str, missing: bool = False) -> str:
     """Return the page as text."""
-    bodies, names, everything = [], [], []
+    bodies: list[str] = []
+    names: list[tuple[str, str]] = []
+    everything: list[Finding] = []
     for number, section in enumerate(sections, start=1):
-        found = section.findings()
-        everything += found
+        everything += section.findings
         names.append((f"s{number}", section.title or section.name))
-        bodies.append(_section(f"s{number}", section, found))
-    rest = _missing({claims.table_of(f.study) for f in everything if f.comparison}) if missing else ""
+        bodies.append(_section(f"s{number}", section))
+    rest = _missing({f.claim.table for f in everything if f.comparison and f.claim}) if missing else ""
     if rest:
         bodies.append(rest)
         names.append(("missing", "Not run here"))
@@ -118,15 +88,15 @@ def _answer(found: Sequence[Finding]) -> str:
     return f'<p class="answer">{len(judged)} comparisons: {", ".join(parts)}</p>' if judged else ""
 
 
-def _section(key: str, section: Section, found: Sequence[Finding]) -> str:
-    words = _scale_line(section.records[0].scale, section.scale_words)
+def _section(key: str, section: Section) -> str:
+    found, words = section.findings, section.scale_line
     parts = [
         f'<section id="{key}" aria-labelledby="{key}-h">',
         f'<h2 id="{key}-h">{_e(section.title or section.name)}</h2>',
         f'<p class="scale">{_e(words)}</p>',
     ]
     if found:
-        table = findings_table(found, section.scale_words or None)
+        table = findings_table(found, section.description or None)
         parts += [_table(table, found), _notes(table.notes)]
     for table in (*section.tables, *other_epoch(found)):
         parts += [_plain_table(table), _notes(table.notes)]
@@ -166,15 +136,6 @@ def _plain_table(table: Table) -> str:
         f'<h3>{_e(table.title)}</h3><div class="wide"><table class="stack"><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
-
-
-def _scale_line(scale: str, words: str) -> str:
-    if scale == "own":
-        return words
-    ours = SAME in words or "not an experiment of the paper" in words
-    name = f"Scale “{scale}”" if ours else f"Scale “{scale}”, not the paper's"
-    name = "The paper's scale" if scale == "paper" else name
-    return f"{name}: {words}" if words else name
 
 
 def _table(table: Table, found: Sequence[Finding]) -> str:
@@ -289,10 +250,10 @@ def _repeat(section: Section) -> str:
     )
 
 
-def _missing(done: set[int | None]) -> str:
+def _missing(done: set[int]) -> str:
     rows = []
-    for number, info in claims.TABLES.items():
-        pairs = [c for c in claims.paired_claims() if c.table == number]
+    for number, info in paper_claims.TABLES.items():
+        pairs = [c for c in paper_claims.paired_claims() if c.table == number]
         if number in done or not pairs:
             continue
         span = sorted(c.difference for c in pairs)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradcent_lab.report import figures
-from gradcent_lab.report.html import Section, curve_groups, write_report, write_text
+from gradcent_lab.report.html import curve_groups, write_report, write_text
+from gradcent_lab.report.section import Section
 from gradcent_lab.report.tables import findings_csv, findings_table, other_epoch
 from gradcent_lab.store.atomic_files import make_folder
 
@@ -30,12 +31,11 @@ def write_outputs(section: Section, out: Path, *, title: str, kicker: str) -> Wr
 def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     """Write a study's figures (SVG, PNG) and tables (Markdown, CSV, LaTeX); return the paths of both."""
     make_folder(out)
-    found = section.findings()
-    words = section.labelled_scale
+    found, words = section.findings, section.scale_line
     drawn: list[Path] = []
     texts: dict[str, str] = {}
     if found:
-        table = findings_table(found, section.scale_words or None)
+        table = findings_table(found, section.description or None)
         texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
     for number, table in enumerate((*section.tables, *other_epoch(found)), start=1):
         texts |= {f"table-{number}.md": table.markdown(), f"table-{number}.tex": table.latex()}

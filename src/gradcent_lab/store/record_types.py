@@ -59,6 +59,13 @@ def check_types(
             _check(folder / "metrics.jsonl", line, {"epoch": int, "eval_metric": _NUMBER})
 
 
+def check_recipe(path: Path, document: Any) -> None:
+    """Raise `Damaged` unless `recipe.json` has its fields."""
+    _check(path, document, {"recipe": str, "scale": str, "is_paper": bool, "switches": dict})
+    if not all(isinstance(choice, str) for choice in document["switches"].values()):
+        raise Damaged(_message(path, "a switch has no name as its choice"))
+
+
 def _is_rows(value: Any) -> bool:
     return isinstance(value, list | dict | bool)
 

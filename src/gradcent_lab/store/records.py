@@ -1,6 +1,7 @@
 """The store: one folder per run, named by the hash of its configuration, and the records read from it.
 
 <root>/<study>/<run id>/config.json        the full configuration
+                        recipe.json        recipe, scale and switches, for runs of a recipe
                         environment.json   versions, machine, threads
                         metrics.jsonl      one line per epoch
                         iterations.jsonl   one line per iteration, where the experiment observes them
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment.run_config import RunConfig
+from gradcent_lab.experiment.run_config import RecipeInfo, RunConfig
 from gradcent_lab.names import check_folder_name
 from gradcent_lab.store import run_lock
 from gradcent_lab.store.atomic_files import (
@@ -36,7 +37,7 @@ from gradcent_lab.store.atomic_files import (
     write_lines,
 )
 from gradcent_lab.store.integrity import check_facts, check_seal, seal
-from gradcent_lab.store.record_types import check_types
+from gradcent_lab.store.record_types import check_recipe, check_types
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,12 @@ class RunRecord:
     seconds: float = 0.0
     diverged: str = ""  # where and how the loss stopped being a number; empty for a run that finished
     metrics: tuple[str, ...] = ()  # where a run has more than one, the names under which its curves have them
+    recipe: RecipeInfo | None = None  # None for a user's own experiment, and for runs of earlier versions
+
+    @property
+    def is_paper_scale(self) -> bool:
+        """Whether the run is the paper's experiment at its full size."""
+        return self.scale == "paper" if self.recipe is None else self.recipe.is_paper
 
     def iterations(self) -> list[dict[str, Any]]:
         """What the experiment observed in every iteration; empty where it observed nothing."""
@@ -81,6 +88,8 @@ def begin(path: Path, config: RunConfig) -> None:
     """Create a run's folder with its configuration and environment."""
     make_folder(path)
     write_json(path / "config.json", config.as_dict())
+    if config.recipe is not None:
+        write_json(path / "recipe.json", config.recipe.as_dict())
     write_json(path / "environment.json", environment())
 
 
@@ -91,6 +100,7 @@ _FILES = (
     "environment.json",
     "iterations.jsonl",
     "metrics.jsonl",
+    "recipe.json",
     "result.json",
 )
 
@@ -152,7 +162,15 @@ def load_run(path: Path) -> RunRecord:
         seconds=result["seconds"],
         diverged=str(result.get("diverged", "")),
         metrics=tuple(result.get("metrics", ())),
+        # a file that the seal does not cover is not read
+        recipe=_read_recipe(path / "recipe.json") if "recipe.json" in result["files"] else None,
     )
+
+
+def _read_recipe(path: Path) -> RecipeInfo:
+    document = read_json(path)
+    check_recipe(path, document)
+    return RecipeInfo.from_dict(document)
 
 
 def load(root: Path | str, study: str | None = None) -> list[RunRecord]:

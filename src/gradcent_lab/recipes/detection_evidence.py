@@ -2,7 +2,7 @@
 
     gradcent run table9 --scale small --cell R50 --seeds 1 --out runs     (and the same with --out again)
     gradcent run unet --scale small --out runs
-    python -m gradcent_lab.detection.evidence runs again results/detection
+    python -m gradcent_lab.recipes.detection_evidence runs again results/detection
 
 It evaluates the untrained detector, compares the two sets of runs bit by bit and writes numbers, tables and the
 figure of both arms. The tables of docs/detection.md are these, and a test compares them.
@@ -20,10 +20,10 @@ import torch
 from gradcent_lab.data import data_root
 from gradcent_lab.data import random_streams as seeds
 from gradcent_lab.data.batches import Feed
-from gradcent_lab.detection import axis, exhibits
 from gradcent_lab.detection.training import build
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.weights import weights_hash
+from gradcent_lab.recipes.presentation import detection, wrong_axis
 from gradcent_lab.report.tables import Table, findings_table
 from gradcent_lab.run.accelerator import deterministic
 from gradcent_lab.store import records as store
@@ -120,14 +120,14 @@ def main(arguments: Sequence[str]) -> int:
     tables = [detection_table(numbers)]
     records = [record for record in store.load(runs, "table9") if record.cell == numbers["cell"]]
     words = "Penn-Fudan, ResNet-18 with FPN at 128 pixels; not the paper's scale"
-    for _, figure, _ in exhibits.figures(records, words):
+    for picture in detection.figures(records, words):
         # photographs: a tenth of the size of a PNG
-        figure.savefig(out / "examples.jpg", dpi=110, pil_kwargs={"quality": 82})
+        picture.figure.savefig(out / "examples.jpg", dpi=110, pil_kwargs={"quality": 82})
     people = store.load(runs, "unet")
     if people:
         from gradcent_lab.analysis.findings import findings
 
-        tables += [findings_table(findings(people)), *axis.tables(people)]
+        tables += [findings_table(findings(people)), *wrong_axis.tables(people)]
     text = "\n".join(table.markdown() for table in tables)
     write_atomically(out / "tables.md", lambda stream: _put(stream, text))
     return 0

@@ -1,40 +1,37 @@
-"""What a report shows of detection beside the table of pairs: the paper's table, both arms on images, costs."""
+"""What Tables 8 and 9 show beside the table of pairs: the paper's table, both arms on images, costs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
 
-from gradcent_lab.analysis import paper_claims as claims
+from gradcent_lab.analysis import paper_claims
 from gradcent_lab.analysis.findings import is_baseline
-from gradcent_lab.detection.examples import SHOWN, load_examples, side_by_side
+from gradcent_lab.detection.examples import SHOWN, load_examples
+from gradcent_lab.recipes.presentation.detection_examples import side_by_side
+from gradcent_lab.report.section import Picture
 from gradcent_lab.report.tables import DASH, Table
 from gradcent_lab.store.atomic_files import read_json
 from gradcent_lab.store.records import RunRecord
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 MOST_FIGURES = 3
 
 
-def tables(records: Sequence[RunRecord]) -> list[Table]:
-    """Return the table in the paper's shape, and what the runs cost and met."""
-    return [paper_table(records), cost_table(records)]
+def tables(number: int, records: Sequence[RunRecord]) -> list[Table]:
+    """Return the paper's table `number` in its shape, and the costs of the runs."""
+    return [paper_table(number, records), cost_table(records)]
 
 
-def paper_table(records: Sequence[RunRecord]) -> Table:
+def paper_table(number: int, records: Sequence[RunRecord]) -> Table:
     """Return one line per network and arm, one column per metric: ours, and the paper's in brackets."""
-    number = claims.table_of(records[0].study)
     metrics = records[0].metrics
-    pairs = {c.cell: c for c in claims.paired_claims() if c.table == number}
+    pairs = {c.cell: c for c in paper_claims.paired_claims() if c.table == number}
     names = dict.fromkeys(cell.rpartition(" ")[0] for cell in pairs)
     names |= dict.fromkeys(record.cell for record in records)
     rows = []
     for name in names:
-        for on, arm in ((False, claims.WITHOUT), (True, claims.WITH)):
+        for on, arm in ((False, paper_claims.WITHOUT), (True, paper_claims.WITH)):
             runs = [r for r in records if r.cell == name and is_baseline(r) != on]
             cells = []
             for metric in metrics:
@@ -50,7 +47,7 @@ def paper_table(records: Sequence[RunRecord]) -> Table:
 
 
 def cost_table(records: Sequence[RunRecord]) -> Table:
-    """Return time and memory of every cell and arm, and what was odd in the annotations."""
+    """Return time and memory of every cell and arm, and what was cleaned in the annotations."""
     rows = []
     for name, arm in dict.fromkeys((record.cell, record.arm) for record in records):
         runs = [record for record in records if (record.cell, record.arm) == (name, arm)]
@@ -59,7 +56,7 @@ def cost_table(records: Sequence[RunRecord]) -> Table:
         memory = max(line["memory_mib"] for line in lines)
         rows.append((name, arm, f"{seconds:.3g}", f"{memory:,}"))
     where = "GPU" if records[0].environment.get("gpus") else "process"
-    header = ("backbone", "GC", "seconds a step", f"most memory of the {where}, MiB")
+    header = ("backbone", "GC", "seconds per step", f"peak memory of the {where}, MiB")
     clock = "By the clock, whatever else the machine was doing: the recipe overhead compares the arms' times."
     return Table("Time and memory", header, tuple(rows), (clock, *annotation_notes(records)))
 
@@ -81,9 +78,9 @@ def annotation_notes(records: Sequence[RunRecord]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def figures(records: Sequence[RunRecord], words: str = "") -> list[tuple[str, Figure, str]]:
-    """Return (name, figure, caption) of both arms on the same images, for the first networks."""
-    drawn = []
+def figures(records: Sequence[RunRecord], scale_text: str = "") -> list[Picture]:
+    """Return both arms on the same images, for the first networks."""
+    pictures = []
     for cell in list(dict.fromkeys(record.cell for record in records))[:MOST_FIGURES]:
         runs = [record for record in records if record.cell == cell]
         seed = min(run.seed for run in runs)
@@ -93,11 +90,11 @@ def figures(records: Sequence[RunRecord], words: str = "") -> list[tuple[str, Fi
             continue
         name = "examples-" + "".join(letter if letter.isalnum() else "-" for letter in cell)
         text = (
-            f"{cell}, seed {seed}: what the two arms find in test images they were not trained on "
-            f"(score {SHOWN} or more). Dashed: annotated boxes."
+            f"{cell}, seed {seed}: detections of both arms in test images (score {SHOWN} or more). "
+            "Dashed: annotated boxes."
         )
-        drawn.append((name, side_by_side(named, words), text))
-    return drawn
+        pictures.append(Picture(name, side_by_side(named, scale_text), text))
+    return pictures
 
 
 def _mean_std(values: list[float]) -> str:

@@ -1,6 +1,6 @@
 """Image classification from plain settings: what most recipes run.
 
-A recipe says what (data, network, optimizer, schedule) as JSON values; here they become an `Experiment`.
+The settings (data, network, optimizer, schedule) are JSON values; here they become an `Experiment`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ def build(settings: Mapping[str, Any], data: Path | None) -> Experiment:
         eval_batch_size=settings.get("eval_batch_size"),
         drop_last=settings.get("drop_last", True),
         eval_drop_last=settings.get("eval_drop_last", False),
-        observe=None,
         settings=settings,
     )
 
@@ -53,9 +52,3 @@ def correct(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
 def wrong(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     """Whether it is not, per image."""
     return output.argmax(1) != target
-
-
-def milestones(epochs: int, every: float) -> list[int]:
-    """Return the epochs after which the learning rate drops, a fraction `every` of the run apart."""
-    step = max(1, round(epochs * every))
-    return [epoch for epoch in range(step, epochs, step)]

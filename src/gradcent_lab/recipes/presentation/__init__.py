@@ -1,0 +1,1 @@
+"""How a recipe shows its runs: the paper's figures, and tables beside the table of pairs."""

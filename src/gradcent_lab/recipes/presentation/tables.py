@@ -1,0 +1,66 @@
+"""Tables of recipes whose runs are measurements: theorem checks, overhead, data set statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gradcent_lab.analysis import paper_claims
+from gradcent_lab.recipes.presentation.figures import split_arms
+from gradcent_lab.report.tables import Table
+from gradcent_lab.store.records import RunRecord
+
+
+def theorem_checks(records: Sequence[RunRecord]) -> list[Table]:
+    """Return the worst value of every check over the seeds."""
+    checks: dict[str, list[dict[str, float]]] = {}
+    for record in records:
+        for row in record.curves:
+            checks.setdefault(row["check"], []).append(row)
+    rows = []
+    for check, found in checks.items():
+        worst = max(found, key=lambda row: row["value"])
+        held = sum(bool(row["holds"]) for row in found)
+        bound = f"{worst.get('relation', '≤')} {worst['bound']:.3g}"
+        rows.append((check, f"{worst['value']:.3g}", bound, f"{held} of {len(found)}"))
+    return [Table("Theorems 4.1 and 4.2", ("check", "largest value", "should be", "holds"), tuple(rows))]
+
+
+def overhead(records: Sequence[RunRecord]) -> list[Table]:
+    """Return what GC adds to a training step and to the optimizer step, in percent (section 3.4)."""
+    rows = []
+    for cell in dict.fromkeys(record.cell for record in records):
+        arms = split_arms([record for record in records if record.cell == cell])
+        if not all(arms):
+            continue
+        whole, part = (
+            [float(np.mean([np.median([row[key] for row in run.curves]) for run in runs])) for runs in arms]
+            for key in ("seconds", "optimizer_seconds")
+        )
+        added = [f"{100 * (b / a - 1):+.2f} %".replace("-", "−") for a, b in (whole, part)]
+        rows.append((cell, *added, f"{100 * part[0] / whole[0]:.1f} %", str(min(map(len, arms)))))
+    printed = paper_claims.EXTRA_SECONDS_PER_EPOCH, paper_claims.SECONDS_PER_EPOCH
+    note = (
+        f"The paper: {printed[0]} s of {printed[1]:.0f} s, +{100 * printed[0] / printed[1]:.2f} % (ResNet-50, Tesla "
+        "P100). Medians over steps; a difference below the spread of the pairs above is noise."
+    )
+    header = ("network", "training step", "optimizer step", "optimizer share of the step", "n")
+    return [Table("Overhead of GC", header, tuple(rows), (note,))] if rows else []
+
+
+def image_counts(records: Sequence[RunRecord]) -> list[Table]:
+    """Return Table 6: the numbers the paper prints and those on disk."""
+    names = {"#Category": "categories", "#Training": "training", "#Testing": "testing"}
+    printed = {(c.row, c.column): int(c.mean) for c in paper_claims.claims() if c.table == 6}
+    found = {record.cell: record.curves[0] for record in records}
+    rows = []
+    for data in dict.fromkeys(row for row, _ in printed):
+        here = found.get(data)
+        cells = [
+            f"{printed[data, column]:,} → {here[key]:,}" if here else f"{printed[data, column]:,} → –"
+            for column, key in names.items()
+        ]
+        same = here is not None and all(here[key] == printed[data, column] for column, key in names.items())
+        rows.append((data, *cells, "equal" if same else "missing" if here is None else "differs"))
+    return [Table("Table 6: paper → here", ("set", *names.values(), ""), tuple(rows))]
