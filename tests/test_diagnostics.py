@@ -155,3 +155,14 @@ def test_verdict_does_not_judge_gradients_that_are_not_numbers():
     assert "all 0" in zero.verdict()
     with pytest.raises(ValueError, match="whole number"):
         gradcent.Monitor(model, every=2.5)
+
+
+def test_monitor_keeps_the_newest_readings_only():
+    model = nn.Linear(4, 3)
+    monitor = gradcent.Monitor(model, every=1, keep=5)
+    for _ in range(20):
+        model(torch.randn(2, 4)).sum().backward()
+        monitor.update()
+    assert [reading.step for reading in monitor.readings] == [15, 16, 17, 18, 19]
+    with pytest.raises(ValueError, match="keep must be a whole number"):
+        gradcent.Monitor(model, keep=0)

@@ -46,6 +46,7 @@ class Monitor:
         model: the model that is trained.
         every: read one step in this many; the others cost nothing.
         callback: called with the list of readings of each step that is read, e.g. to log them.
+        keep: how many of the newest readings stay in `readings`; `removed`, `verdict` and the table use them.
         plan, layers, overrides: as in :func:`gradcent.attach`.
     """
 
@@ -55,15 +56,18 @@ class Monitor:
         *,
         every: int = 50,
         callback: Callable[[list[Reading]], None] | None = None,
+        keep: int = 100_000,
         plan: Plan | None = None,
         layers: Layers = "all",
         overrides: Overrides | None = None,
     ) -> None:
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a whole number, 1 or more, got {every}")
+        if not isinstance(keep, int) or keep < 1:
+            raise ValueError(f"keep must be a whole number, 1 or more, got {keep}")
         self.plan = Plan.chosen(model, plan, layers=layers, overrides=overrides)
         self.plan.require_something()
-        self.every, self.callback = every, callback
+        self.every, self.callback, self.keep = every, callback, keep
         self.steps = 0
         self.readings: list[Reading] = []
         self._start = {
@@ -90,6 +94,7 @@ class Monitor:
             Reading(self.steps - 1, name, *values) for (name, _), values in zip(named, figures, strict=True)
         ]
         self.readings += readings
+        del self.readings[: -self.keep]
         if self.callback is not None:
             self.callback(readings)
         return readings

@@ -7,6 +7,7 @@ import unicodedata
 from gradcent_lab.errors import UserError
 
 LONGEST = 200  # bytes; file systems allow 255, and temporary files add to a name
+LONGEST_LABEL = 500  # characters of a name that is shown in tables and figures
 _RESERVED = set('/\\:*?"<>|')
 
 
@@ -39,6 +40,16 @@ def _problem(name: str) -> str | None:
 def _shown(name: str) -> str:
     text = ascii(name)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def check_label(text: object, what: str) -> None:
+    """Raise `UserError` unless `text` can be shown in tables, figures and pages as it is."""
+    if not isinstance(text, str):
+        raise UserError(f"{what} must be a string, not {type(text).__name__}")
+    if len(text) > LONGEST_LABEL:
+        raise UserError(f"{what} {_shown(text)} has {len(text)} characters: {LONGEST_LABEL} are the most")
+    if printable(text) != text or "\n" in text:
+        raise UserError(f"{what} {_shown(text)} contains control characters: remove them")
 
 
 def file_name(text: str) -> str:

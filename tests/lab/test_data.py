@@ -190,13 +190,15 @@ def test_downloads_are_checked_and_unpacked_safely(tmp_path, monkeypatch):
     monkeypatch.setitem(catalogue.SETS, "cifar10", info)
     assert downloads.download("cifar10", root) == root / "cifar-10-batches-bin"
     assert sorted(p.name for p in root.iterdir()) == ["cifar-10-batches-bin"]
-    with pytest.raises(UserError, match=r"md5 .* not 0000: delete it"):
+    with pytest.raises(UserError, match=r"md5 .* not 0000, and was deleted"):
         downloads.fetch(path.as_uri(), "0000", root)
-    (root / path.name).unlink()
-    evil, md5 = _archive(source, ["../outside.txt"])
+    assert not (root / path.name).exists()  # so that the next attempt downloads it again
+    evil, md5 = _archive(source, ["half/first.txt", "../outside.txt"])
     with pytest.raises(UserError, match="cannot unpack"):
         downloads.fetch(evil.as_uri(), md5, root)
     assert not (tmp_path / "outside.txt").exists()
+    assert not (root / "half").exists()  # a half-unpacked folder would count as present
+    (root / evil.name).unlink()
     with pytest.raises(UserError, match="cannot download"):
         downloads.fetch((tmp_path / "none.tar.gz").as_uri(), md5, root)
     with pytest.raises(UserError, match="cannot be downloaded by the lab"):

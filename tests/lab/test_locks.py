@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 
+from gradcent_lab.errors import UserError
 from gradcent_lab.store import run_lock as locks
 
 
@@ -113,3 +115,90 @@ def test_no_hard_links(tmp_path, monkeypatch):
     assert lock is not None
     assert locks.acquire(tmp_path) is None
     lock.release()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"{}",
+        b'{"host": 3}',
+        b'{"host": "a", "pid": "x"}',
+        b"[" * 50_000,
+        b'{"released": 1}',
+    ],
+    ids=range(8),
+)
+def test_a_damaged_or_foreign_lock_counts_as_held_until_it_is_stale(tmp_path, content):
+    path = tmp_path / "lock.0000"
+    path.write_bytes(content)
+    assert locks.acquire(tmp_path) is None
+    os.utime(path, (1, 1))
+    lock = locks.acquire(tmp_path)
+    assert lock is not None
+    lock.release()
+
+
+def test_locks_compare_as_numbers(tmp_path):
+    for number in (9999, 10000):
+        (tmp_path / f"lock.{number}").write_text('{"released": true}')
+    (tmp_path / "lock.old").write_text("somebody's note")
+    lock = locks.acquire(tmp_path)
+    assert lock is not None
+    assert lock.path.name == "lock.10001"
+    lock.check()
+    assert locks.acquire(tmp_path) is None
+    lock.release()
+
+
+def test_a_folder_named_like_a_lock_belongs_to_nobody(tmp_path):
+    (tmp_path / "lock.0003").mkdir()
+    lock = locks.acquire(tmp_path)
+    assert lock is not None
+    assert lock.path.name == "lock.0004"
+    lock.release()
+
+
+def test_lock_of_a_reused_pid_is_free(tmp_path):
+    me = locks._holder()
+    (tmp_path / "lock.0000").write_text(json.dumps({**me, "started": "1"}))
+    lock = locks.acquire(tmp_path)
+    assert lock is not None
+    lock.release()
+
+
+def test_a_lock_from_the_future_is_stale_after_being_watched(tmp_path, monkeypatch):
+    """A machine whose clock is a day ahead held the lock and died."""
+    path = tmp_path / "lock.0000"
+    path.write_text(json.dumps({"host": "elsewhere", "boot": "x", "pid": 1, "started": "1"}))
+    ahead = path.stat().st_mtime + 86400
+    os.utime(path, (ahead, ahead))
+    clock = iter([0.0, locks.STALE - 1, locks.STALE + 1])
+    monkeypatch.setattr(locks.time, "monotonic", lambda: next(clock))
+    assert locks.acquire(tmp_path) is None
+    assert locks.acquire(tmp_path) is None
+    monkeypatch.setattr(locks.time, "monotonic", lambda: locks.STALE + 1)
+    lock = locks.acquire(tmp_path)
+    assert lock is not None
+    lock.release()
+
+
+def test_lock_errors_are_one_line(tmp_path, monkeypatch):
+    def broken(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "listdir", broken)
+    with pytest.raises(UserError, match=r"cannot lock .* \(Input/output error\)"):
+        locks.acquire(tmp_path)
+
+
+def test_a_removed_folder_has_no_lock(tmp_path):
+    lock = locks.acquire(tmp_path)
+    assert lock is not None
+    lock.path.unlink()
+    with pytest.raises(locks.LostLock):
+        lock.check()
+    lock.release()
+    assert locks.acquire(tmp_path / "gone") is None

@@ -15,7 +15,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import atomic_files as files
-from gradcent_lab.store import integrity
+from gradcent_lab.store import integrity, process_identity, run_lock
 from gradcent_lab.store import records as store
 
 
@@ -106,3 +106,32 @@ def test_environment_tells_versions_but_no_names(tmp_path):
     text = str(environment)
     assert socket.gethostname() not in text or len(socket.gethostname()) < 4
     assert f"/{getpass.getuser()}/" not in text
+
+
+def test_what_a_process_killed_after_its_result_left_is_swept(tmp_path):
+    (record,) = run_pairs(toy.experiment(), [OFF], [0], tmp_path)
+    whole = sorted(p.name for p in record.path.iterdir())
+    (record.path / "checkpoint.pt").write_bytes(b"x")
+    dead = {**run_lock._holder(), "started": "1"}
+    (record.path / "lock.0000").write_text(files.json_text(dead))
+    (record.path / ".result.json.0a1b2c3d.tmp").write_text("half")
+    pid_of_nobody = ".".join(
+        ["", "lock", "0000", process_identity.tag().rpartition("-")[0] + "-1", "0a1b", "tmp"]
+    )
+    (record.path / pid_of_nobody).write_text("")
+    run_pairs(toy.experiment(), [OFF], [0], tmp_path)
+    assert sorted(p.name for p in record.path.iterdir()) == whole
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EROFS, errno.EMFILE])
+def test_every_failed_write_is_one_line(tmp_path, monkeypatch, code):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    files.write_json(tmp_path / "a.json", {"old": 1})
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(UserError, match=r"write .*a\.json") as error:
+        files.write_json(tmp_path / "a.json", {"new": 1})
+    assert "\n" not in str(error.value)
+    assert files.read_json(tmp_path / "a.json") == {"old": 1}
+    assert len(list(tmp_path.iterdir())) == 1

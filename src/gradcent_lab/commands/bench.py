@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import BinaryIO
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from gradcent_lab.bench.implementations import OPTIMIZERS
     from gradcent_lab.bench.parameter_lists import LISTS
     from gradcent_lab.errors import UserError
+    from gradcent_lab.store.atomic_files import check_writable, make_folder, write_atomically
 
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -50,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
                 raise UserError(f"{name!r} is not one of {', '.join(known)}")
     if args.rounds < 5:
         raise UserError(f"--rounds {args.rounds} is too few for a median; take 5 or more")
+    path = make_folder(args.out) / "bench.json"
+    check_writable(path)  # now, not after an hour of measuring
     found: dict[str, object] = {"machine": figures.machine()}
     print(table.heading(figures.machine()))
     steps = []
@@ -67,8 +71,12 @@ def run(args: argparse.Namespace) -> int:
         print(table.growth(found["growth"]), flush=True)  # type: ignore[arg-type]
     found["targets"] = table.targets(found)
     print(table.verdict(found["targets"]))
-    args.out.mkdir(parents=True, exist_ok=True)
-    (args.out / "bench.json").write_text(json.dumps(found, indent=1) + "\n")
+    text = json.dumps(found, indent=1) + "\n"
+    write_atomically(path, lambda stream: _write_text(stream, text))
     drawn = table.draw(found, args.out / "bench.png")
     print(f"wrote {args.out / 'bench.json'}" + (f" and {args.out / 'bench.png'}" if drawn else ""))
     return 0
+
+
+def _write_text(stream: BinaryIO, text: str) -> None:
+    stream.write(text.encode())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.names import escape_markup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,7 +77,8 @@ def run(args: argparse.Namespace) -> int:
     rehearse(experiment, args.function)
     console = Console()
     console.print(
-        f"\n[bold]Does gradient centralization (GC) help {args.function}?[/bold]\n", highlight=False
+        f"\n[bold]Does gradient centralization (GC) help {escape_markup(args.function)}?[/bold]\n",
+        highlight=False,
     )
     facts = describe(experiment, args)
     print_facts(console, {**facts, "GC on": f"{centralized}, at the {args.at}", "runs": _runs(args)})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.names import escape_markup
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -136,7 +137,7 @@ def begin(console: Console, root: Path, resume: bool) -> list[RunRecord]:
     begun = store.unfinished(root, STUDY)
     if resume:
         counts = f"{_runs(len(earlier))} finished and {len(begun)} begun"
-        console.print(f"  {root} has {counts}: going on from there\n", highlight=False)
+        console.print(f"  {escape_markup(root)} has {counts}: going on from there\n", highlight=False)
         return []
     if earlier or begun:
         console.print(

@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.names import escape_markup, file_name
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -47,19 +48,23 @@ def run(args: argparse.Namespace) -> int:
     page_sections = sections(records, all_recipes(), args.root)
     console = Console()
     for section in page_sections:
-        folder = out / f"{section.name}-{section.records[0].scale}"
+        folder = out / file_name(f"{section.name}-{section.records[0].scale}")
         drawn, texts = write_section(section, folder)
         for finding in section.findings:
             if finding.comparison:
                 arm = "" if finding.arm == "on" else f", {finding.arm}"
                 name = f"{section.name} ({section.records[0].scale}) {finding.cell}{arm}"
                 single = " (one pair has no interval)" if finding.comparison.n == 1 else ""
-                console.print(f"  {name:<44} {finding.verdict}{single}", highlight=False, soft_wrap=True)
+                console.print(
+                    f"  {escape_markup(f'{name:<44}')} {finding.verdict}{single}",
+                    highlight=False,
+                    soft_wrap=True,
+                )
         console.print(
-            f"  [dim]{folder}: {len(texts)} tables, {len(drawn) // 2} figures[/dim]",
+            f"  [dim]{escape_markup(folder)}: {len(texts)} tables, {len(drawn) // 2} figures[/dim]",
             highlight=False,
             soft_wrap=True,
         )
     page = write_report(page_sections, out / "report.html", title=args.title, missing=True)
-    console.print(f"\n  report   {page}\n", highlight=False, soft_wrap=True)
+    console.print(f"\n  report   {escape_markup(page)}\n", highlight=False, soft_wrap=True)
     return 0

@@ -9,6 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.names import escape_markup
+
+
+def non_negative(text: str) -> float:
+    """Read a finite number of 0 or more."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: give a number of 0 or more")
+    return value
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +53,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gpus-per-run", type=float, default=None, metavar="X", help="share of a GPU that a run takes on Ray"
     )
     add("--loader-workers", type=int, default=0, metavar="N", help="processes that read images, per run")
+    add(
+        "--checkpoint-seconds",
+        type=non_negative,
+        default=30.0,
+        metavar="S",
+        help="at most this much work is lost by a kill (default 30; 0 writes after every step)",
+    )
     add("--precision", choices=("no", "bf16", "fp16"), help="mixed precision")
     add("--compile", action="store_true", help="torch.compile the network")
     add("--channels-last", action="store_true", help="channels-last memory format")
@@ -88,12 +104,17 @@ def run(args: argparse.Namespace) -> int:
     for note in study.notes:
         console.print(f"  note     {note}", highlight=False)
     for line in absent:
-        console.print(f"  [yellow]left out[/yellow] {line}", highlight=False)
-    console.print(f"  runs     {len(tasks)} in {args.out / study.name}\n", highlight=False, soft_wrap=True)
+        console.print(f"  [yellow]left out[/yellow] {escape_markup(line)}", highlight=False)
+    console.print(
+        f"  runs     {len(tasks)} in {escape_markup(args.out / study.name)}\n",
+        highlight=False,
+        soft_wrap=True,
+    )
     options = Options(
         loader_workers=args.loader_workers,
         trackers=tuple(args.track),
         cpu=args.cpu,
+        checkpoint_seconds=args.checkpoint_seconds,
     )
     display: Any = Display(console, study.arms, len(tasks), study.metric, names)
     with display:
@@ -108,7 +129,9 @@ def run(args: argparse.Namespace) -> int:
             )
     if display.reused:
         console.print(f"  {display.reused} of {len(tasks)} runs were there already")
-    console.print(f"  beside the paper's numbers: gradcent report {args.out}\n", highlight=False)
+    console.print(
+        f"  beside the paper's numbers: gradcent report {escape_markup(args.out)}\n", highlight=False
+    )
     return 0
 
 

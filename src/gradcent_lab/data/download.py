@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import tarfile
 import urllib.error
 import urllib.request
@@ -10,7 +11,13 @@ from pathlib import Path
 
 from gradcent_lab.data.datasets import SETS, find
 from gradcent_lab.errors import UserError
-from gradcent_lab.store.atomic_files import make_folder, write_atomically
+from gradcent_lab.store.atomic_files import (
+    disk_full,
+    make_folder,
+    temporary_path,
+    write_atomically,
+    write_error,
+)
 
 
 def download(name: str, root: Path) -> Path:
@@ -34,7 +41,11 @@ def download(name: str, root: Path) -> Path:
 
 
 def fetch(address: str, md5: str, root: Path) -> None:
-    """Download a tar archive, check its md5 and unpack it below `root`."""
+    """Download a tar archive, check its md5 and unpack it below `root`.
+
+    A folder appears under its final name only when it is unpacked completely, and a bad archive is deleted, so
+    that the next attempt starts afresh.
+    """
     archive = root / address.rsplit("/", 1)[1]
     if not archive.exists():
         try:
@@ -42,20 +53,44 @@ def fetch(address: str, md5: str, root: Path) -> None:
                 write_atomically(archive, lambda stream: _copy(answer, stream))
         except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
             raise UserError(f"cannot download {address}: {error}") from error
-    found = hashlib.md5(archive.read_bytes(), usedforsecurity=False).hexdigest()
-    if found != md5:
-        raise UserError(f"{archive} has md5 {found}, not {md5}: delete it and download again")
-    try:
-        with tarfile.open(archive) as tar:
-            tar.extractall(root, filter="data")  # refuses absolute paths, links outside, devices
-    except (tarfile.TarError, OSError) as error:
-        raise UserError(f"cannot unpack {archive}: {error}") from error
+    actual = _md5(archive)
+    if actual != md5:
+        archive.unlink()
+        raise UserError(
+            f"{archive} had md5 {actual}, not {md5}, and was deleted: run the same command to download it again"
+        )
+    unpack(archive, root)
     archive.unlink()
 
 
-def _copy(source: object, target: object) -> None:
-    import shutil
+def unpack(archive: Path, root: Path) -> None:
+    """Unpack into a temporary folder, then move what was in it to `root`."""
+    temporary = temporary_path(root / "unpack")
+    try:
+        temporary.mkdir()
+        with tarfile.open(archive) as tar:
+            tar.extractall(temporary, filter="data")  # refuses absolute paths, links outside, devices
+        for entry in sorted(temporary.iterdir()):
+            if (root / entry.name).exists():
+                raise UserError(f"{root / entry.name} exists already: delete or rename it and run again")
+            entry.rename(root / entry.name)
+    except (tarfile.TarError, EOFError, OSError, ValueError, RecursionError) as error:
+        if disk_full(error):
+            raise write_error(root, error) from error
+        raise UserError(f"cannot unpack {archive}: {error}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
+
+def _md5(path: Path) -> str:
+    total = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as stream:
+        while block := stream.read(1 << 20):
+            total.update(block)
+    return total.hexdigest()
+
+
+def _copy(source: object, target: object) -> None:
     shutil.copyfileobj(source, target, 1 << 20)  # type: ignore[misc, arg-type]
 
 

@@ -15,6 +15,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.import_spec import call, described, find, one_line
 from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.names import check_folder_name, check_label
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,8 +49,11 @@ def check(made: Any, spec: str) -> None:
         value = getattr(made, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise UserError(f"{spec}: Experiment.{name} must be a whole number of 1 or more, not {value!r}")
-    if not made.name or not isinstance(made.name, str) or set(made.name) & set('/\\:*?"<>|'):
-        raise UserError(f"{spec}: Experiment.name must be a word that can name a folder, not {made.name!r}")
+    try:
+        check_folder_name(made.name, "Experiment.name")
+        check_label(made.metric_name, "Experiment.metric_name")
+    except UserError as error:
+        raise UserError(f"{spec}: {error}") from error
 
 
 def apply(made: Experiment, changes: Changes) -> Experiment:

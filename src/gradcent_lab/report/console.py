@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.experiment.metric_name import split_metric_name
+from gradcent_lab.names import escape_markup, printable
 from gradcent_lab.report.braille_plot import plot
 from gradcent_lab.report.figures.curves import arms_of, mean_curve
 from gradcent_lab.report.tables import decimals, mean_std, signed
@@ -78,12 +79,13 @@ def print_facts(console: Console, facts: Mapping[str, str]) -> None:
     """Print a list of names and what is to be said of each."""
     from rich.padding import Padding
     from rich.table import Table
+    from rich.text import Text
 
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
     for name, text in facts.items():
-        grid.add_row(name, text)
+        grid.add_row(printable(name), Text(printable(text)))
     console.print(Padding(grid, (0, 0, 1, 2), expand=False))
 
 
@@ -99,10 +101,10 @@ def print_written(console: Console, written: Written) -> None:
     folder = written.report.parent
     pngs = ", ".join(path.name for path in written.figures if path.suffix == ".png")
     tables = ", ".join(path.name for path in written.tables)
-    console.print(f"\n  report   {written.report}", highlight=False, soft_wrap=True)
-    console.print(f"  figures  {pngs} (and .svg)", highlight=False)
-    console.print(f"  tables   {tables}", highlight=False)
-    console.print(f"  all in   {folder}/", highlight=False, soft_wrap=True)
+    console.print(f"\n  report   {escape_markup(written.report)}", highlight=False, soft_wrap=True)
+    console.print(f"  figures  {escape_markup(pngs)} (and .svg)", highlight=False)
+    console.print(f"  tables   {escape_markup(tables)}", highlight=False)
+    console.print(f"  all in   {escape_markup(folder)}/", highlight=False, soft_wrap=True)
 
 
 def _over(seeds: int) -> str:

@@ -302,6 +302,6 @@ def write_text(path: Path, text: str) -> None:
     """Write a text file whole or not at all."""
 
     def put(stream: BinaryIO) -> None:
-        stream.write(text.encode())
+        stream.write(text.encode("utf-8", "replace"))
 
     write_atomically(path, put)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.experiment.run_config import Arm, RunConfig
+from gradcent_lab.names import printable
 from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
@@ -84,10 +85,10 @@ class Display:
         width = max(map(len, self.names.values())) if self.names else 10
         self.cell_width = max(map(len, cells)) + 2 if len(cells) > 1 else 0  # named where there are several
         self.bars = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=26),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}", style="dim"),
+            TextColumn("{task.fields[words]}", style="dim", markup=False),
             console=console,
         )
         self.overall = Progress(
@@ -125,7 +126,9 @@ class Display:
             + f"seed {config.seed:<3} {self.names.get(config.arm.name, config.arm.name)}"
         )
         total = max(config.epochs, 1)
-        self.tasks[config.run_id] = self.bars.add_task(name.ljust(self.width + 9), total=total, words="")
+        self.tasks[config.run_id] = self.bars.add_task(
+            printable(name).ljust(self.width + 9), total=total, words=""
+        )
         self._refresh()
 
     def epoch_done(self, config: RunConfig, metrics: Mapping[str, Any]) -> None:
@@ -161,7 +164,8 @@ class Display:
             name = self._cell(record.cell) + name
             metric = split_metric_name(record.metric_name)[0]
             value = "diverged" if record.diverged else f"{metric} {number(record.last)}"
-            self.console.print(f"  {self.done:>3}/{self.runs}  {name}  {value}{words}", highlight=False)
+            line = printable(f"  {self.done:>3}/{self.runs}  {name}  {value}{words}")
+            self.console.print(line, highlight=False, markup=False)
         self._refresh()
 
     def _cell(self, name: str) -> str:

@@ -14,6 +14,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import RunConfig
 from gradcent_lab.experiment.spec import Measurement
 from gradcent_lab.experiment.study import Task
+from gradcent_lab.names import check_label
 from gradcent_lab.run.accelerator import Options, on_cpu
 from gradcent_lab.run.progress import Progress, SilentProgress
 from gradcent_lab.run.rank_agreement import RankAgreement
@@ -26,6 +27,12 @@ from gradcent_lab.store.records import RunRecord
 def run_task(task: Task, root: Path, options: Options, progress: Progress) -> RunRecord | None:
     """Run `task` unless it is finished; return its record, or None while another process runs it."""
     path = store.folder(root, task.config)
+    for text, what in (
+        (task.config.cell, "cell"),
+        (task.config.arm.name, "arm"),
+        (task.config.scale, "scale"),
+    ):
+        check_label(text, f"the name of the {what}")
     launch = _launch(options)
     with contextlib.ExitStack() as stack:
         lock: locks.Lock | str | None = None
@@ -60,6 +67,7 @@ def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any
     check = lock.check if lock is not None else (lambda: None)
     progress.run_started(config)
     made = task.make()
+    check_label(made.metric_name, "the metric's name")
     if isinstance(made, Measurement):
         began = time.monotonic()
         headline, curves = made.measure(config.seed, config.arm)

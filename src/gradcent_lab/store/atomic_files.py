@@ -46,6 +46,13 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         raise
 
 
+def check_writable(path: Path) -> None:
+    """Raise the error that writing `path` would raise, without touching it."""
+    probe = temporary_path(path)
+    write_atomically(probe, lambda stream: None)
+    probe.unlink(missing_ok=True)
+
+
 def sync_folder(folder: Path) -> None:
     """Flush a folder's list of names, without which a rename may not survive a power failure."""
     if os.name == "nt":

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gradcent_lab.errors import UserError
+from gradcent_lab.names import check_label
 from gradcent_lab.store.atomic_files import Damaged
 
 _NUMBER = (int, float)
@@ -27,7 +29,6 @@ _RESULT: dict[str, Any] = {
     "seconds": _NUMBER,
 }
 _NUMERICS: dict[str, Any] = {"precision": str, "compile": bool, "channels_last": bool}
-_LONGEST = 500  # characters of a name that is shown in tables and figures
 _LARGEST = 1e300  # beyond this a sum of squares overflows
 
 
@@ -80,8 +81,11 @@ def _check(path: Path, document: Any, fields: dict[str, Any]) -> None:
         boolean = isinstance(value, bool) and kinds is not bool  # True is an int for isinstance
         if not isinstance(value, kinds) or boolean:
             raise Damaged(_message(path, f"{name} is of type {type(value).__name__}"))
-        if isinstance(value, str) and len(value) > _LONGEST:
-            raise Damaged(_message(path, f"{name} has {len(value)} characters"))
+        if isinstance(value, str):
+            try:
+                check_label(value, name)
+            except UserError as error:
+                raise Damaged(_message(path, str(error))) from error
         if isinstance(value, int | float) and abs(value) > _LARGEST:
             raise Damaged(_message(path, f"{name} is beyond 1e300"))
 

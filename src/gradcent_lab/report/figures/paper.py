@@ -55,11 +55,14 @@ def projection(
     ):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 0, "shrinkB": 0}
         axis.annotate("", tip, (0, 0), arrowprops=arrow, zorder=4)
-        axis.annotate(label, tip, shift, textcoords="offset points", color=colour, fontsize=12.5)
+        axis.annotate(
+            label, tip, shift, textcoords="offset points", color=colour, fontsize=12.5, parse_math=True
+        )
     axis.plot(*tips.T, "--", color=MUTED, lw=1)
     axis.plot(0, 0, "o", color=INK, ms=6, zorder=6)
-    axis.annotate("$w^0$", (0, 0), (-17, -12), textcoords="offset points", fontsize=12.5)
-    axis.annotate("$e^T(w-w^0)=0$", plane[1], (-92, 5), textcoords="offset points", color=WITH, fontsize=10.5)
+    axis.annotate("$w^0$", (0, 0), (-17, -12), textcoords="offset points", fontsize=12.5, parse_math=True)
+    place = {"textcoords": "offset points", "parse_math": True}
+    axis.annotate("$e^T(w-w^0)=0$", plane[1], (-92, 5), color=WITH, fontsize=10.5, **place)
     axis.set_aspect("equal")
     axis.axis("off")
     axis.legend(loc="upper left")
@@ -84,10 +87,11 @@ def initial_means(panels: Mapping[str, Sequence[np.ndarray]], words: str = "") -
             colour = WITH if number % 2 == 0 else "#7f8a96"  # an image: grey that is seen on light and dark
             axis.scatter(x[keep], values[keep], s=2.5, color=colour, linewidths=0, alpha=0.8, rasterized=True)
         axis.axhline(-7, color=WITHOUT, lw=1, ls="--")
-        axis.annotate("$e^{-7}$", (1.005, -7), xycoords=("axes fraction", "data"), color=WITHOUT, va="center")
+        place = {"xycoords": ("axes fraction", "data"), "va": "center", "parse_math": True}
+        axis.annotate("$e^{-7}$", (1.005, -7), color=WITHOUT, **place)
         everything = np.concatenate([np.abs(np.asarray(layer)) for layer in layers])
         below = 100 * np.mean(everything < math.exp(-7))
-        axis.set_title(f"{title}: {below:.0f} % of {at:,} weight vectors below $e^{{-7}}$")
+        axis.set_title(f"{title}: {below:.0f} % of {at:,} weight vectors below e⁻⁷")
         axis.set_ylabel("ln |mean|")
         axis.margins(x=0.01)
     axes[-1].set_xlabel("weight vector, layers from shallow to deep in alternating colours")
@@ -106,7 +110,7 @@ def gradient_history(
 
     `series` maps a key of the iteration rows to its panel's title; the scale of the y axis is logarithmic.
     """
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogFormatter, MaxNLocator
 
     columns = min(4, len(series))
     figure, axes = new_figure(2.9 * columns + 0.5, 3.0, 1, columns)
@@ -119,6 +123,8 @@ def gradient_history(
             # markers, not an image: inside a page they follow its light or dark mode
             axis.plot(x, values[::every], "o", ms=size, mew=0, color=colour, alpha=0.6, label=label)
         axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(LogFormatter())  # plain text; the default writes formulas
+        axis.yaxis.set_minor_formatter(LogFormatter(labelOnlyBase=False))
         axis.set_title(title)
         axis.set_xlabel("iteration")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=5))

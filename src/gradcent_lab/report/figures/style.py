@@ -61,6 +61,7 @@ RC: dict[str, Any] = {
     "savefig.dpi": 160,
     "svg.fonttype": "none",  # real text: searchable, readable aloud, small
     "axes.unicode_minus": True,
+    "text.parse_math": False,  # a dollar sign in a user's name is a dollar sign
 }
 
 
