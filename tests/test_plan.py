@@ -203,7 +203,7 @@ def test_layers_select_by_kind_never_by_rank() -> None:
     assert linear["0.weight"] is None
     assert linear["2.weight"]
     assert linear["3.weight_hh_l0"]
-    with pytest.raises(ValueError, match='"all", "conv" or "linear"'):
+    with pytest.raises(ValueError, match='"all", "conv", "linear"'):
         explain(model, layers="conv2d")
 
 

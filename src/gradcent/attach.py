@@ -15,7 +15,7 @@ from .dtensor import centralize as sharded
 from .gradient_hooks import hooked_handles
 from .operator import vector_means
 from .optim._class_exchange import centralized_class, plain_class
-from .plan import Layers, Overrides, Plan, models_of
+from .plan import ExampleForward, Layers, Overrides, Plan, models_of
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
 
@@ -31,6 +31,8 @@ def attach(
     overrides: Overrides | None = None,
     kernel: str = "auto",
     nonfinite: NonFinite = "propagate",
+    example: Any = None,
+    example_forward: ExampleForward | None = None,
 ) -> Opt:
     """Centralize the gradients (or updates) of ``model``'s weight vectors in every step of ``optimizer``.
 
@@ -41,7 +43,7 @@ def attach(
         optimizer: any torch.optim.Optimizer but SparseAdam.
         model: the model (or models) it trains; says what each tensor's weight vectors are.
         plan: a ready plan instead of the model.
-        layers: "all", or only "conv" or "linear" layers.
+        layers: "all", or only "conv" or "linear" layers; with an example also "hidden" or "input" layers.
         at: "gradient" (the paper's algorithms) or "update", where the whole change of the weight in a
             step, decay included, is projected, so that every weight vector keeps its sum under any optimizer.
         decay: "auto", or how the optimizer applies weight decay if gradcent cannot know: "coupled"
@@ -49,12 +51,15 @@ def attach(
         overrides: layouts by parameter name pattern or module type, see docs/layouts.md.
         kernel: "auto", or one of "native", "triton", "foreach", "reference", obeyed or refused.
         nonfinite: "propagate" nan and inf as the optimizer would see them, "raise", or "skip_step".
+        example: a batch, passed to the model as its forward takes it (a tensor, a tuple of arguments, a dict of
+            keywords). One forward pass shows the weight vectors of modules that gradcent does not know.
+        example_forward: ``(model, example) -> anything``, for models that are called in another way.
     """
     options = Options(layers, at, decay, overrides, kernel, nonfinite)
     _refuse(optimizer, model)
     centralized: Any = centralized_class(type(optimizer))  # type: ignore[arg-type]
     centralized._check_options(options)
-    attachment = Attachment(optimizer, model, plan, options)
+    attachment = Attachment(optimizer, model, plan, options, example=example, example_forward=example_forward)
     with _undone_on_error(optimizer, attachment):
         _rebind_scheduler_step(optimizer)
         optimizer.__class__ = centralized

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from .decay import decay_kind
 from .kernels.layout_cache import LayoutCache
 from .layout import Layout
-from .plan import Layers, Overrides, Plan, ReasonCode
+from .plan import ExampleForward, Layers, Overrides, Plan, ReasonCode
+from .plan.planner import LAYERS
 
 At = Literal["gradient", "update"]
 Decay = Literal["auto", "coupled", "decoupled"]
@@ -43,7 +44,7 @@ class Options:
     nonfinite: NonFinite = "propagate"
 
     def __post_init__(self) -> None:
-        _one_of("layers", self.layers, ("all", "conv", "linear"))
+        _one_of("layers", self.layers, LAYERS)
         _one_of("at", self.at, ("gradient", "update"))
         _one_of("decay", self.decay, ("auto", "coupled", "decoupled"))
         _one_of("kernel", self.kernel, KERNELS)
@@ -54,7 +55,14 @@ class Attachment:
     """GC on one optimizer: `plan` says what is centralized, `options` how, `skipped_steps` counts."""
 
     def __init__(
-        self, optimizer: torch.optim.Optimizer, model: Any, plan: Plan | None, options: Options
+        self,
+        optimizer: torch.optim.Optimizer,
+        model: Any,
+        plan: Plan | None,
+        options: Options,
+        *,
+        example: Any = None,
+        example_forward: ExampleForward | None = None,
     ) -> None:
         if plan is None and model is None:
             raise TypeError(
@@ -62,7 +70,14 @@ class Attachment:
                 "is a property of the layer, not of the tensor's shape. Pass model=model"
             )
         ready = plan is not None  # and then stays what it is, also when layers are added to the model
-        plan = Plan.chosen(model, plan, layers=options.layers, overrides=options.overrides)
+        plan = Plan.chosen(
+            model,
+            plan,
+            layers=options.layers,
+            overrides=options.overrides,
+            example=example,
+            example_forward=example_forward,
+        )
         self.options = options
         self.identity = f"gradcent-{next(_identities)}"  # a compiled step belongs to one attachment
         self.skipped_steps = 0
@@ -74,6 +89,7 @@ class Attachment:
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, said=False)
         self._check_unknown_params()
+        self.plan.warn_if_unknown(stacklevel=4)
         self.plan.require_something("optimizer's share of the model")
         ATTACHMENTS.add(self)
         # Only now: a refused attach must not forget what a group asked for.
@@ -193,13 +209,19 @@ class Attachment:
         """Layers may have been added to the model since; look once more."""
         model = self._model() if self._model is not None else None
         if model is not None:
-            self._whole_plan = Plan.of(model, layers=self.options.layers, overrides=self.options.overrides)
+            self._whole_plan = Plan.of(
+                model,
+                layers=self.options.layers,
+                overrides=self.options.overrides,
+                traced=self._whole_plan.traced,
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         # The plan is made; overrides may be functions that cannot be pickled, and are not needed again.
         options = replace(self.options, overrides=None)
         known = [(each, self._whole_plan.entry(each)) for each, _ in self.plan.named()]
-        whole = Plan((each, entry) for each, entry in known if entry is not None)
+        pairs = ((each, entry) for each, entry in known if entry is not None)
+        whole = Plan(pairs, self._whole_plan.traced)
         return {
             **self.__dict__,
             "_model": None,

@@ -18,7 +18,7 @@ from .attachment import ATTACHMENTS
 from .dtensor import centralize as sharded
 from .functional import centralize
 from .layout import Layout
-from .plan import Layers, Overrides, Plan, models_of
+from .plan import ExampleForward, Layers, Overrides, Plan, models_of
 
 
 class GradientHandles:
@@ -46,6 +46,8 @@ def attach_to_gradients(
     plan: Plan | None = None,
     layers: Layers = "all",
     overrides: Overrides | None = None,
+    example: Any = None,
+    example_forward: ExampleForward | None = None,
 ) -> GradientHandles:
     """Centralize each gradient as backward makes it, before anything accumulates, reduces or flattens it.
 
@@ -55,7 +57,10 @@ def attach_to_gradients(
     """
     models = models_of(model)
     _refuse(models)
-    plan = Plan.chosen(model, plan, layers=layers, overrides=overrides)
+    plan = Plan.chosen(
+        model, plan, layers=layers, overrides=overrides, example=example, example_forward=example_forward
+    )
+    plan.warn_if_unknown(stacklevel=2)
     plan.require_something()
     _warn_if_attached(plan)
     handles = GradientHandles(plan)

@@ -34,13 +34,17 @@ class Centralized(_OptimizerBase):
         kernel: str = "auto",
         nonfinite: Any = "propagate",
         centralize: bool = True,
+        example: Any = None,
+        example_forward: Any = None,
         **kwargs: Any,
     ) -> None:
         options = Options(layers, at, decay, overrides, kernel, nonfinite)
         self._check_options(options)
         super().__init__(params, *args, **kwargs)
         if centralize:
-            self._set_attachment(Attachment(self, model, plan, options))
+            self._set_attachment(
+                Attachment(self, model, plan, options, example=example, example_forward=example_forward)
+            )
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show torch's signature followed by GC's options."""

@@ -35,6 +35,9 @@ class ReasonCode(Enum):
     SHAPE_MISMATCH = "packed or factored"
     UNCLEAR_DIMS = "of unclear dims"
     UNKNOWN_MODULE = "of unknown modules"
+    ELEMENTWISE = "used elementwise"
+    INDEXED = "used by indexing"
+    UNCLEAR_USE = "of unclear use"
     NOT_SELECTED = "not selected by layers="
     SHARED_CONFLICT = "shared by layers that lay it out differently"
     TOO_SHORT = "vectors too short"
@@ -66,7 +69,10 @@ Answer = Layout | Reason
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What happens to one parameter. ``source`` is who decided: a class rule, a trace or an override."""
+    """What happens to one parameter. ``source`` is who decided: a class rule, a trace or an override.
+
+    ``role`` and ``level`` are known if an example was traced, see :class:`gradcent.plan.traced.Traced`.
+    """
 
     name: str
     module: str
@@ -75,6 +81,8 @@ class Entry:
     why: Reason = NO_REMARK
     source: Source | None = None
     frozen: bool = False
+    role: Literal["input", "hidden"] | None = None
+    level: float | None = None
 
     @property
     def reason(self) -> str:

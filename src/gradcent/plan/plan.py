@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,9 +12,12 @@ from torch import Tensor, nn
 from ..layout import Layout
 from . import render
 from .entry import Entry, Reason, ReasonCode
+from .forward import ExampleForward
 from .owners import describe, parameters_of
-from .planner import Layers, Override, Use, check_layers, finalize, plan_parameters
+from .planner import Layers, Override, Parameter, Use, check_layers, finalize, plan_parameters
 from .rules import ModuleRules
+from .traced import Traced
+from .tracing import trace
 
 Overrides = Mapping[str | type[nn.Module], Override]
 
@@ -21,9 +25,13 @@ Overrides = Mapping[str | type[nn.Module], Override]
 class Plan:
     """The layouts of a model's parameters; prints as the table that :func:`explain` shows."""
 
-    def __init__(self, entries: Iterable[tuple[Any, Entry]]) -> None:
+    def __init__(
+        self, entries: Iterable[tuple[Any, Entry]], traced: Mapping[str, Traced] | None = None
+    ) -> None:
         # The keys are the framework's: tensors for torch and Keras, paths for JAX.
         self._entries: dict[Any, Entry] = dict(entries)
+        # By parameter name: what the example showed, for planning the model again when its parameters are replaced.
+        self.traced = traced
 
     @classmethod
     def of(
@@ -32,13 +40,36 @@ class Plan:
         *,
         layers: Layers = "all",
         overrides: Overrides | None = None,
+        example: Any = None,
+        example_forward: ExampleForward | None = None,
+        traced: Mapping[str, Traced] | None = None,
     ) -> Plan:
-        """Plan a model, or several that one optimizer trains."""
-        check_layers(layers)
+        """Plan a model, or several that one optimizer trains; ``traced`` are the results of an earlier trace."""
+        with_example = example is not None or example_forward is not None
+        check_layers(layers, traced=with_example or traced is not None)
         models = models_of(model)
-        return cls(
-            plan_parameters(parameters_of(models), ModuleRules(models), layers=layers, overrides=overrides)
+        parameters = list(parameters_of(models))
+        if with_example:
+            found: dict[Any, Traced] = dict(trace(model, example, example_forward))
+            traced = {
+                use.name: found[parameter.key]
+                for parameter in parameters
+                for use in parameter.uses
+                if parameter.key in found
+            }
+        known = traced or {}
+
+        def look_up(parameter: Parameter) -> Traced | None:
+            return known.get(parameter.name)
+
+        entries = plan_parameters(
+            parameters,
+            ModuleRules(models),
+            layers=layers,
+            overrides=overrides,
+            trace=None if traced is None else look_up,
         )
+        return cls(entries, traced)
 
     @classmethod
     def chosen(
@@ -48,16 +79,20 @@ class Plan:
         *,
         layers: Layers = "all",
         overrides: Overrides | None = None,
+        example: Any = None,
+        example_forward: ExampleForward | None = None,
     ) -> Plan:
         """Return the given plan, or plan the model; options that a given plan would ignore are refused."""
         if plan is None:
-            return cls.of(model, layers=layers, overrides=overrides)
-        if layers != "all" or overrides:
+            return cls.of(
+                model, layers=layers, overrides=overrides, example=example, example_forward=example_forward
+            )
+        if layers != "all" or overrides or example is not None or example_forward is not None:
             raise ValueError(
-                "the plan is made already, so layers= and overrides= would change nothing: pass them to "
+                "the plan is made already, so layers=, overrides= and example= would change nothing: pass them to "
                 "gradcent.explain(model, …), which makes the plan, or pass the model instead of the plan"
             )
-        return plan
+        return plan if model is None else plan.rebound(model)
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, tuple[Tensor, Layout | None]]) -> Plan:
@@ -114,11 +149,47 @@ class Plan:
                 why = Reason(ReasonCode.SWITCHED_OFF, ReasonCode.SWITCHED_OFF.value)
                 entry = replace(entry, layout=None, why=why, source="override")
             chosen.append((parameter, entry))
-        return Plan(chosen)
+        return Plan(chosen, self.traced)
 
     def merged(self, other: Plan) -> Plan:
         """Return this plan with another's entries added."""
-        return Plan([*self._entries.items(), *other._entries.items()])
+        return Plan([*self._entries.items(), *other._entries.items()], self.traced or other.traced)
+
+    def rebound(self, model: nn.Module | Sequence[nn.Module]) -> Plan:
+        """Return the plan for a model whose parameters were replaced by others of the same names: FSDP2 shards them."""
+        parameters = list(parameters_of(models_of(model)))
+        if any(parameter.key in self._entries for parameter in parameters):
+            return self
+        by_name = {entry.name: entry for entry in self.entries}
+        pairs = [(parameter, by_name.get(parameter.name)) for parameter in parameters]
+        if not all(entry is not None and entry.shape == parameter.shape for parameter, entry in pairs):
+            return self
+        return Plan([(parameter.key, entry) for parameter, entry in pairs if entry is not None], self.traced)
+
+    def unknown_share(self) -> tuple[float, list[Entry]]:
+        """Return the share of the trainable matrices' elements that belong to unknown modules, and their entries."""
+        matrices = [
+            (key, entry) for key, entry in self._entries.items() if sum(size > 1 for size in entry.shape) > 1
+        ]
+        trained = [entry for key, entry in matrices if getattr(key, "requires_grad", True)]
+        unknown = [entry for entry in trained if entry.why.code is ReasonCode.UNKNOWN_MODULE]
+        total = sum(entry.numel for entry in trained)
+        return (sum(entry.numel for entry in unknown) / total if total else 0.0), unknown
+
+    def warn_if_unknown(self, stacklevel: int) -> None:
+        """Warn if more than 1 % of the matrices are left alone because their modules are unknown."""
+        share, unknown = self.unknown_share()
+        if self.traced is not None or share <= 0.01:
+            return
+        classes = sorted({entry.module for entry in unknown})
+        shown = ", ".join(classes[:4]) + (f" and {len(classes) - 4} more" if len(classes) > 4 else "")
+        tensors = f"{len(unknown)} tensor{'s' if len(unknown) > 1 else ''}"
+        warnings.warn(
+            f"gradcent: {share:.1%} of the elements of the trainable matrices ({tensors}, of {shown}) are left alone, "
+            "because gradcent does not know these modules. Pass example=batch, so that one forward pass shows how they "
+            f"are used; or add a rule with gradcent.register({classes[0]}, …), or layouts with overrides=",
+            stacklevel=stacklevel + 1,
+        )
 
     def require_something(self, where: str = "model") -> None:
         """Raise if nothing would be centralized: GC would be off silently."""
@@ -155,15 +226,26 @@ class Plan:
 
 
 def explain(
-    model: nn.Module | Sequence[nn.Module], *, layers: Layers = "all", overrides: Overrides | None = None
+    model: nn.Module | Sequence[nn.Module],
+    *,
+    layers: Layers = "all",
+    overrides: Overrides | None = None,
+    example: Any = None,
+    example_forward: ExampleForward | None = None,
 ) -> Plan:
     """Return the plan of a model: print it, show it in a notebook, or take its ``rows()``.
+
+    With ``example=batch`` one forward pass is traced: it shows the weight vectors of modules that gradcent does not
+    know, and each layer's role and level. ``example_forward=lambda model, batch: …`` runs a model that is not called
+    with the batch itself.
 
     >>> print(explain(nn.Linear(3, 2)).summary())
     centralized: 1 of 2 tensors, 6 of 8 parameters (75.0 %): 2 weight vectors of length 3
     left alone: 1 tensor (1 bias)
     """
-    return Plan.of(model, layers=layers, overrides=overrides)
+    return Plan.of(
+        model, layers=layers, overrides=overrides, example=example, example_forward=example_forward
+    )
 
 
 def models_of(model: object) -> list[nn.Module]:

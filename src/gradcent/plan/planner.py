@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 from ..layout import LAYOUT_NAMES, Layout, layout_named
 from .entry import NO_REMARK, Answer, Entry, Reason, ReasonCode
+from .provenance import same_vectors
+from .traced import Finding, Kind, Traced
 
-Kind = Literal["conv", "linear"]
-Layers = Literal["all", "conv", "linear"]
+Layers = Literal["all", "conv", "linear", "hidden", "input"]
+LAYERS: tuple[str, ...] = ("all", "conv", "linear", "hidden", "input")
+ROLES: tuple[str, ...] = ("hidden", "input")
 Override = Layout | str | None | Callable[[tuple[int, ...]], Layout]
 
 
@@ -71,8 +75,8 @@ class Resolver(Protocol):
         """Whether the model contains a module of this type."""
 
 
-# Consulted for a parameter to which no class rule applies; None: the trace does not know it either.
-Trace = Callable[[Parameter], Answer | None]
+# What a traced forward pass shows about a parameter; None: the trace does not know it.
+Trace = Callable[[Parameter], Traced | None]
 
 
 def plan_parameters(
@@ -84,43 +88,90 @@ def plan_parameters(
     trace: Trace | None = None,
 ) -> list[tuple[Any, Entry]]:
     """Return (key, entry) for every parameter; an override that decides nothing is an error."""
-    check_layers(layers)
+    check_layers(layers, traced=trace is not None)
     chosen = _Overrides(overrides, resolver.module_base)
     parameters = list(parameters)
     planned = [
-        (parameter.key, _plan_one(parameter, resolver, layers, chosen, trace)) for parameter in parameters
+        (parameter.key, _plan_one(parameter, resolver, layers, chosen, trace and trace(parameter)))
+        for parameter in parameters
     ]
     chosen.require_all_used(parameters, resolver)
+    if trace is not None:
+        _warn_unreached(parameters, [entry for _, entry in planned], trace)
     return planned
 
 
-def check_layers(layers: object) -> None:
-    """Raise if ``layers`` is not one of the choices."""
-    if layers not in ("all", "conv", "linear"):
-        raise ValueError(f'layers must be "all", "conv" or "linear", got {layers!r}')
+def check_layers(layers: object, *, traced: bool = False) -> None:
+    """Raise if ``layers`` is not one of the choices, or needs an example that is not there."""
+    if layers not in LAYERS:
+        choices = '"all", "conv", "linear", "hidden" or "input"'
+        raise ValueError(f"layers must be {choices}, got {layers!r}")
+    if layers in ROLES and not traced:
+        raise ValueError(
+            f'layers="{layers}" selects by a layer\'s role, which a traced forward pass shows: pass example=batch too'
+        )
 
 
 def _plan_one(
-    parameter: Parameter, resolver: Resolver, layers: Layers, overrides: _Overrides, trace: Trace | None
+    parameter: Parameter, resolver: Resolver, layers: Layers, overrides: _Overrides, traced: Traced | None
 ) -> Entry:
     entry = Entry(parameter.name, resolver.module_name(parameter.uses[0]), parameter.shape, None)
+    if traced is not None:
+        entry = replace(entry, role=traced.role, level=traced.level)
     key = overrides.find(parameter)
     if key is not None:
         layout, why = overrides.apply(key, parameter)
         return finalize(replace(entry, layout=layout, why=why, source="override"), parameter)
     resolved = [resolver.resolve(use, parameter.shape) for use in parameter.uses]
-    if trace is not None and all(each is None for each in resolved):
-        traced = trace(parameter)
-        if isinstance(traced, Layout):
-            return finalize(replace(entry, layout=traced, source="trace"), parameter)
-        if traced is not None:
-            return replace(entry, why=traced, source="trace")
+    answer = traced.answer if traced is not None and not any(map(_applies, resolved)) else None
+    if traced is not None and answer is not None:
+        answers = [_select(Resolved(answer, traced.kind), layers, traced)]
+        layout, why = _merge_shared(answers, parameter.uses)
+        return finalize(replace(entry, layout=layout, why=why, source="trace"), parameter)
     answers = [
-        _unknown(use, resolver, parameter.shape) if result is None else _select(result, layers)
+        _unknown(use, resolver, parameter.shape) if result is None else _select(result, layers, traced)
         for use, result in zip(parameter.uses, resolved, strict=True)
     ]
     layout, why = _merge_shared(answers, parameter.uses)
+    if traced is not None and layout is not None:
+        _check_agreement(parameter, layout, traced)
     return finalize(replace(entry, layout=layout, why=why, source="rule"), parameter)
+
+
+def _applies(resolved: Resolved | None) -> bool:
+    """Whether a rule knows the parameter: not if it is one that a subclass added to a known layer."""
+    if resolved is None:
+        return False
+    return isinstance(resolved.answer, Layout) or resolved.answer.code is not ReasonCode.NOT_A_WEIGHT
+
+
+def _check_agreement(parameter: Parameter, layout: Layout, traced: Traced) -> None:
+    """Warn if the forward pass contracts a parameter over other dims than its class rule says."""
+    if traced.layout is None or same_vectors(parameter.shape, layout, traced.layout):
+        return
+    warnings.warn(
+        f"gradcent: the class rule for {parameter.name} of shape {parameter.shape} gives {layout}, but the forward "
+        f"pass contracts it as {traced.layout}. The rule is used; choose the other by "
+        f"overrides={{{parameter.name!r}: …}}, and please report this",
+        stacklevel=6,
+    )
+
+
+def _warn_unreached(parameters: Sequence[Parameter], entries: Sequence[Entry], trace: Trace) -> None:
+    """Name the parameters that neither a rule nor the example explains."""
+    names = []
+    for parameter, entry in zip(parameters, entries, strict=True):
+        traced = trace(parameter)
+        unreached = traced is None or traced.finding is Finding.UNREACHED
+        if unreached and entry.why.code is ReasonCode.UNKNOWN_MODULE and parameter.trainable:
+            names.append(parameter.name)
+    if names:
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        warnings.warn(
+            f"gradcent: the example does not reach {', '.join(names[:4])}{more}, and no class rule applies: left "
+            "alone. Use an example that reaches them, or overrides=",
+            stacklevel=5,
+        )
 
 
 def no_vectors(name: str, shape: tuple[int, ...]) -> Reason:
@@ -160,11 +211,20 @@ def _unknown(use: Use, resolver: Resolver, shape: tuple[int, ...]) -> Reason:
     )
 
 
-def _select(resolved: Resolved, layers: Layers) -> Answer:
-    """Apply ``layers=``: by the kind of module, never by the number of dims."""
-    if isinstance(resolved.answer, Layout) and layers != "all" and resolved.kind != layers:
-        return Reason(ReasonCode.NOT_SELECTED, f'not a {layers} layer, and layers="{layers}"')
-    return resolved.answer
+def _select(resolved: Resolved, layers: Layers, traced: Traced | None) -> Answer:
+    """Apply ``layers=``: by the kind of module or by the role, never by the number of dims."""
+    if not isinstance(resolved.answer, Layout) or layers == "all":
+        return resolved.answer
+    if layers not in ROLES:
+        if resolved.kind == layers:
+            return resolved.answer
+    elif traced is not None and traced.role == layers:
+        return resolved.answer
+    elif traced is None or traced.role is None:
+        text = f'of unknown role (the example does not reach it), and layers="{layers}"'
+        return Reason(ReasonCode.NOT_SELECTED, text)
+    article = "an" if layers == "input" else "a"
+    return Reason(ReasonCode.NOT_SELECTED, f'not {article} {layers} layer, and layers="{layers}"')
 
 
 def _merge_shared(answers: Sequence[Answer], uses: Sequence[Use]) -> tuple[Layout | None, Reason]:

@@ -25,6 +25,8 @@ def rows_of(entries: Sequence[Entry]) -> list[Row]:
             "reason": entry.reason,
             "reason_code": entry.why.code.name,
             "source": entry.source,
+            "role": entry.role,
+            "level": entry.level,
         }
         for entry in entries
     ]

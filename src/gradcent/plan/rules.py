@@ -17,7 +17,8 @@ from torch import nn
 from ..layout import LAYOUT_NAMES, MIN_DIMS, Layout, layout_named
 from .entry import Answer, Reason, ReasonCode
 from .owners import type_name
-from .planner import Kind, Resolved, Use, no_vectors
+from .planner import Resolved, Use, no_vectors
+from .traced import Kind
 
 # A user's rule gives its reason as a string.
 Rule = Callable[[nn.Module, str, tuple[int, ...]], Answer | str]
