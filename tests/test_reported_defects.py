@@ -400,3 +400,48 @@ def test_centralize_under_vmap(dtype: torch.dtype) -> None:
         )(batched)
         expected = torch.stack([gradcent.centralize(g, layout, weight=weight, decay=0.1) for g in batched])
         torch.testing.assert_close(with_decay, expected)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.RMSprop, DecoupledSGDW])
+@pytest.mark.parametrize("at", ["gradient", "update"])
+def test_a_weight_replaced_by_another_shape_gets_another_layout(kind: Any, at: Any) -> None:
+    """Pruning and growing replace `p.data`; the new shape may have as many elements as the old one."""
+    model = linear(6, 4)
+    optimizer = kind(model.parameters(), lr=0.1)
+    optimizer.param_groups[0]["initial_lr"] = 1.0
+    gradcent.attach(optimizer, model, at=at)
+    backward(model, batch())
+    optimizer.step()
+    for inputs, outputs in ((4, 6), (6, 3)):
+        optimizer.zero_grad()
+        optimizer.state.clear()
+        model.weight.data = torch.randn(outputs, inputs, dtype=torch.float64)
+        model.in_features, model.out_features = inputs, outputs
+        for _ in range(2):
+            before = model.weight.detach().sum(1)
+            backward(model, batch(3, inputs))
+            optimizer.step()
+            if kind is torch.optim.RMSprop and at == "gradient":
+                continue  # its update of a centered gradient is not centered
+            torch.testing.assert_close(model.weight.detach().sum(1), before, rtol=0, atol=1e-12)
+        assert gradcent.attached(optimizer).plan.layout(model.weight) == gradcent.Layout.rows(
+            (outputs, inputs)
+        )
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.RMSprop, DecoupledSGDW])
+def test_a_weight_whose_new_shape_has_no_layout_is_named_before_any_group_steps(kind: Any) -> None:
+    model = nn.Sequential(linear(6, 6), linear(6, 4))
+    groups = [{"params": [layer.weight]} for layer in model]
+    optimizer = kind(groups, lr=0.1)
+    for group in optimizer.param_groups:
+        group["initial_lr"] = 1.0
+    gradcent.attach(optimizer, model)
+    model[1].weight.data = model[1].weight.data[:3].clone()  # out_features still says 4
+    backward(model, batch())
+    before = model[0].weight.detach().clone()
+    with pytest.raises(
+        RuntimeError, match=r"1\.weight had shape \(4, 6\) .* \(3, 6\) now, for which there is no layout"
+    ):
+        optimizer.step()
+    assert torch.equal(model[0].weight, before)

@@ -145,6 +145,7 @@ class Attachment:
         entries = [self.plan.entry(parameter) for parameter in parameters]
         if any(entry is None for entry in entries):
             self._plan_replaced_params(parameters)
+        self._plan_reshaped_params(parameters)
         return [self.plan.layout(parameter) for parameter in parameters]
 
     def add_group(
@@ -205,6 +206,36 @@ class Attachment:
         names = {entry.name for entry in added.entries}
         self.plan = Plan(pair for pair in self.plan.named() if pair[1].name not in names).merged(added)
 
+    def _plan_reshaped_params(self, parameters: Sequence[Tensor]) -> None:
+        """Plan parameters again whose `data` was replaced by a tensor of another shape."""
+        reshaped = [
+            parameter
+            for parameter in parameters
+            if (entry := self.plan.entry(parameter)) is not None
+            and entry.layout is not None
+            and entry.shape != _planned_shape(parameter)
+        ]
+        if not reshaped:
+            return
+        self._replan()
+        for parameter in reshaped:
+            before, now = self.plan.entry(parameter), self._whole_plan.entry(parameter)
+            if now is None or now.layout is None or now.shape != _planned_shape(parameter):
+                why = f" ({now.reason})" if now is not None and now.layout is None else ""
+                raise RuntimeError(
+                    f"gradcent: {before.name} had shape {before.shape} when gradcent was attached and has shape "  # type: ignore[union-attr]
+                    f"{_planned_shape(parameter)} now, for which there is no layout{why}; no parameter was changed. "
+                    "Update the layer's attributes (in_features, …), or detach and attach again"
+                )
+        self.plan = self.plan.merged(self._whole_plan.restricted(reshaped))
+
+    def check_shapes(self, optimizer: torch.optim.Optimizer) -> None:
+        """Plan all groups again in which a parameter has another shape, before any of them is stepped."""
+        for group in optimizer.param_groups:
+            params = group["params"]
+            if self.cache.reshaped(self, params):
+                self._plan_reshaped_params([param for param in params if param.grad is not None])
+
     def _replan(self) -> None:
         """Layers may have been added to the model since; look once more."""
         model = self._model() if self._model is not None else None
@@ -256,6 +287,10 @@ def all_finite(tensors: Sequence[Tensor], device: torch.device, known_bad: bool 
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
         bad = bool(flag)
     return not bad
+
+
+def _planned_shape(parameter: Tensor) -> tuple[int, ...]:
+    return tuple(getattr(parameter, "ds_shape", parameter.shape))
 
 
 def local(tensor: Tensor) -> Tensor:

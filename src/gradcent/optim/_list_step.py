@@ -52,6 +52,8 @@ def mark_step(step: Callable[..., Any]) -> Callable[..., Any]:
     def marked(self: Any, closure: Any = None) -> Any:
         if torch.compiler.is_compiling():
             return step(self, closure)
+        if self._gradcent is not None:
+            self._gradcent.check_shapes(self)
         self._gradcent_stepping = True
         try:
             return step(self, closure)
