@@ -102,8 +102,8 @@ def decide(
     values = np.asarray(difference, dtype=np.float64)
     n = len(values)
     divergence = divergence or Divergence(n)
-    log_e = log_e_value(values)
-    low, high = confidence_sequence(values, alpha)
+    log_e = log_e_value(difference)
+    low, high = confidence_sequence(difference, alpha)
     threshold = -math.log(alpha)
     outcome: Outcome = "undecided"
     surplus = divergence.only_with - divergence.only_without

@@ -126,6 +126,7 @@ def measure_speed(
         for arm in (without, with_)
     ]
     some = any(time is not None for arm in times for time in arm)
+    censored = [[epochs if time is None else time for time in arm] for arm in times]
     seconds = [[_seconds_per_epoch(curve) for curve in arm] for arm in (without, with_)]
     overheads = [b / a for a, b in zip(*seconds, strict=True) if a and b]
     steps = without[0][-1].get("steps")
@@ -135,7 +136,7 @@ def measure_speed(
         epochs=epochs,
         without=times[0],
         with_=times[1],
-        ratio=paired_ratio(*([epochs if t is None else t for t in arm] for arm in times)) if some else None,
+        ratio=paired_ratio(censored[0], censored[1]) if some else None,
         overhead=statistics.median(overheads) if overheads else 1.0,
         steps_per_epoch=int(steps) if steps else None,
     )

@@ -103,7 +103,7 @@ def _with_decoupled(
             for each in parameters:
                 each.mul_(kept)
         else:
-            torch._foreach_mul_(parameters, kept)
+            torch._foreach_mul_(list[Tensor](parameters), kept)
 
     return _after(shrink, step)
 
@@ -115,8 +115,9 @@ def _pytorch_optimizer(parameters: list[torch.nn.Parameter]) -> Step | None:
         return None
 
     def centralize() -> None:
-        for each in parameters:
-            centralize_gradient(each.grad, gc_conv_only=False)
+        for param in parameters:
+            if param.grad is not None:
+                centralize_gradient(param.grad, gc_conv_only=False)
 
     return centralize
 

@@ -96,4 +96,4 @@ def temporaries(step: Callable[[], Any]) -> int:
     """Return how many bytes of new tensors one step makes."""
     with _Allocations() as counted:
         step()
-    return counted.bytes
+    return int(counted.bytes)

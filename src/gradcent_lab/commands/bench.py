@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,7 @@ def run(args: argparse.Namespace) -> int:
     """Measure, print, write."""
     import torch
 
-    from gradcent_lab.bench import measurements as figures
-    from gradcent_lab.bench import report as table
+    from gradcent_lab.bench import measurements, report
     from gradcent_lab.bench.implementations import OPTIMIZERS
     from gradcent_lab.bench.parameter_lists import LISTS
     from gradcent_lab.errors import UserError
@@ -54,26 +53,26 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"--rounds {args.rounds} is too few for a median; take 5 or more")
     path = make_folder(args.out) / "bench.json"
     check_writable(path)  # now, not after an hour of measuring
-    found: dict[str, object] = {"machine": figures.machine()}
-    print(table.heading(figures.machine()))
+    document: dict[str, Any] = {"machine": measurements.machine()}
+    print(report.heading(measurements.machine()))
     steps = []
     for name in lists:
         for optimizer in optimizers:
-            steps.append(figures.steps(name, optimizer, args.rounds))
-            print(table.step(steps[-1]), flush=True)
-    found["steps"] = steps
-    found["centralize"] = [figures.centralize_pass(name, args.rounds) for name in lists]
-    print(table.passes(found["centralize"]), flush=True)  # type: ignore[arg-type]
-    found["training_step"] = figures.training_step(args.rounds)
-    print(table.training(found["training_step"]), flush=True)  # type: ignore[arg-type]
+            steps.append(measurements.steps(name, optimizer, args.rounds))
+            print(report.step(steps[-1]), flush=True)
+    document["steps"] = steps
+    document["centralize"] = [measurements.centralize_pass(name, args.rounds) for name in lists]
+    print(report.passes(document["centralize"]), flush=True)
+    document["training_step"] = measurements.training_step(args.rounds)
+    print(report.training(document["training_step"]), flush=True)
     if not args.quick:
-        found["growth"] = figures.growth(min(args.rounds, 7), args.largest or figures.largest())
-        print(table.growth(found["growth"]), flush=True)  # type: ignore[arg-type]
-    found["targets"] = table.targets(found)
-    print(table.verdict(found["targets"]))
-    text = json.dumps(found, indent=1) + "\n"
+        document["growth"] = measurements.growth(min(args.rounds, 7), args.largest or measurements.largest())
+        print(report.growth(document["growth"]), flush=True)
+    document["targets"] = report.targets(document)
+    print(report.verdict(document["targets"]))
+    text = json.dumps(document, indent=1) + "\n"
     write_atomically(path, lambda stream: _write_text(stream, text))
-    drawn = table.draw(found, args.out / "bench.png")
+    drawn = report.draw(document, args.out / "bench.png")
     print(f"wrote {args.out / 'bench.json'}" + (f" and {args.out / 'bench.png'}" if drawn else ""))
     return 0
 

@@ -139,7 +139,7 @@ class Feed:
 
     def _draws(self, epoch: int) -> torch.Tensor | None:
         draws = getattr(self.data, "draws_per_sample", 0)
-        if not draws:
+        if not draws or self.samples is None:
             return None
         epoch = epoch if self.train else 0
         return torch.rand(self.samples, draws, generator=generator(self.seed, "augment", epoch))
@@ -166,13 +166,15 @@ class Feed:
         for number in range(steps):
             # The iterable draws from the global generators between batches, and so may the model: keep the
             # iterable's streams apart, so that both are the same in every arm and after a restart.
-            outside, _ = cpu_states(), set_cpu_states(states)
+            outside = cpu_states()
+            set_cpu_states(states)
             try:
                 batch = _next(iterator)
             except StopIteration:
                 return
             finally:
-                states, _ = cpu_states(), set_cpu_states(outside)
+                states = cpu_states()
+                set_cpu_states(outside)
             if number >= start:
                 inputs, targets = _pair(batch)
                 yield self._cut(inputs, targets)

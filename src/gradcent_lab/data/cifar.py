@@ -15,7 +15,7 @@ from gradcent_lab.errors import UserError
 PIXELS = 3 * 32 * 32
 MEAN = {"cifar100": (0.507, 0.487, 0.441), "cifar10": (0.4914, 0.4822, 0.4465)}
 STD = {"cifar100": (0.267, 0.256, 0.276), "cifar10": (0.247, 0.2435, 0.2616)}
-FILES = {
+FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "cifar100": {"train": ("train.bin",), "test": ("test.bin",)},
     "cifar10": {
         "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),

@@ -91,7 +91,7 @@ def _md5(path: Path) -> str:
 
 
 def _copy(source: object, target: object) -> None:
-    shutil.copyfileobj(source, target, 1 << 20)  # type: ignore[misc, arg-type]
+    shutil.copyfileobj(source, target, 1 << 20)  # type: ignore[arg-type]
 
 
 def _by_torchvision(kind: str, root: Path) -> None:

@@ -60,7 +60,9 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
     if spec:
         raise UserError(f"network {name} has no option {next(iter(spec))!r}")
     if stem_stride is not None:
-        model.conv1.stride = (stem_stride, stem_stride)
+        stem = model.get_submodule("conv1")
+        assert isinstance(stem, nn.Conv2d)
+        stem.stride = (stem_stride, stem_stride)
     if pretrained and pretrained != "torchvision":
         load_weights(model, _find(pretrained, data))
     if norm == "gn":
@@ -77,7 +79,9 @@ def _torchvision(name: str, classes: int, pretrained: bool) -> nn.Module:
     if pretrained:
         model.load_state_dict(torchvision_weights(name))
     if classes != 1000:
-        model.fc = nn.Linear(model.fc.in_features, classes)  # type: ignore[arg-type]
+        head = model.get_submodule("fc")
+        assert isinstance(head, nn.Linear)
+        model.fc = nn.Linear(head.in_features, classes)
     return model
 
 

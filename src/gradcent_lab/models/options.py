@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -78,7 +79,7 @@ def load_weights(model: nn.Module, path: Path) -> nn.Module:
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
-        state = load_file(str(path))
+        state: Any = load_file(str(path))
     else:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)

@@ -65,7 +65,7 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
     if not judged:
         return
     runs = [*judged[0].without, *(run for f in judged for run in f.with_)]
-    lines = {arm: mean_curve(own, "eval_metric") for arm, own in arms_of(runs).items()}
+    lines = {arm: mean_curve(group, "eval_metric").tolist() for arm, group in arms_of(runs).items()}
     width = max(20, min(64, console.width - 16))
     coloured = console.color_system is not None and not console.no_color
     console.print(

@@ -136,10 +136,11 @@ def deterministic() -> Iterator[None]:
     """Ask torch for deterministic kernels while a run is on; an operation that has none goes on without."""
     # not use_deterministic_algorithms, which does the same after importing the whole compiler (4 s)
     mode = torch.get_deterministic_debug_mode()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
+    memory_options: Any = torch.utils.deterministic  # a module whose attributes mypy does not see
+    fill = memory_options.fill_uninitialized_memory
     benchmark = torch.backends.cudnn.benchmark
     torch.set_deterministic_debug_mode("warn")
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    memory_options.fill_uninitialized_memory = False
     if benchmark:  # set only where it must change: torch refuses any setting after disable_global_flags
         torch.backends.cudnn.benchmark = False
     try:
@@ -148,6 +149,6 @@ def deterministic() -> Iterator[None]:
             yield
     finally:
         torch.set_deterministic_debug_mode(mode)
-        torch.utils.deterministic.fill_uninitialized_memory = fill
+        memory_options.fill_uninitialized_memory = fill
         if benchmark:
             torch.backends.cudnn.benchmark = True

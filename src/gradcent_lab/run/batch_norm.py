@@ -53,8 +53,9 @@ def recalibrated(
         model.eval()
         if average is not None:
             for layer in layers:
-                layer.running_mean.copy_(average(layer.running_mean))  # type: ignore[union-attr]
-                layer.running_var.copy_(average(layer.running_var))  # type: ignore[union-attr]
+                for statistic in (layer.running_mean, layer.running_var):
+                    if statistic is not None:
+                        statistic.copy_(average(statistic))
         yield
     finally:
         for layer, (momentum, buffers) in zip(layers, kept, strict=True):

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import torch
 
@@ -94,7 +94,7 @@ def load(
 def write_document(stream: BinaryIO, document: dict[str, Any]) -> None:
     """Write `document` in torch's format, then the footer."""
     hashing = _HashingWriter(stream)
-    torch.save(document, hashing)
+    torch.save(document, cast("BinaryIO", hashing))  # torch.save calls write and flush only
     stream.write(hashing.digest.digest() + MARKER)
 
 

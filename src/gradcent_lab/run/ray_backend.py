@@ -6,6 +6,7 @@ takes its stale lock over and goes on from its checkpoint.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -45,7 +46,7 @@ def run_on_ray(
     started = not ray.is_initialized()
     if started:
         address = "auto" if os.environ.get("RAY_ADDRESS") else None
-        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, include_dashboard=False, logging_level=logging.ERROR)
     try:
         if gpus is None:
             gpus = 1.0 if ray.cluster_resources().get("GPU") else 0.0

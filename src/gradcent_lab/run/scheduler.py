@@ -73,8 +73,9 @@ def run_pairs(
     made = experiment if isinstance(experiment, Experiment) else experiment()
     if not isinstance(made, Experiment):
         raise UserError(f"expected an Experiment, got {type(made).__name__}")
-    share = workers > 1 and not isinstance(experiment, Experiment)
-    make = experiment if share else partial(_given, made)
+    make: Callable[[], Experiment] = partial(_return, made)
+    if workers > 1 and not isinstance(experiment, Experiment):
+        make = experiment
     settings = describe(made)
     tasks = [
         Task(
@@ -136,5 +137,5 @@ def run_tasks(
     return found
 
 
-def _given(experiment: Experiment) -> Experiment:
+def _return(experiment: Experiment) -> Experiment:
     return experiment

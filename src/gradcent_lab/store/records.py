@@ -220,7 +220,7 @@ def environment() -> dict[str, Any]:
 
     import gradcent  # noqa: F401  (its version, where it is not installed)
 
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in ("gradcent", "torch", "torchvision", "accelerate", "numpy", "scipy"):
         try:
             versions[package] = importlib.metadata.version(package)

@@ -12,28 +12,28 @@ from torch import nn
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.recipes.builders import classification
 
-LAYERS = {"conv1": "conv", "fc": "fc"}
+LAYERS = {"conv1": "conv", "fc": "fc"}  # module → prefix of the recorded numbers
 
 
 def observer() -> Callable[[nn.Module], dict[str, float]]:
-    """Return a function that reads both layers; the layouts are planned when it first sees the model."""
+    """Return a function that reads both layers; it plans the layouts when it first sees the model."""
     layouts: dict[str, Any] = {}
 
     def observe(model: nn.Module) -> dict[str, float]:
         import gradcent
 
+        weights = {name: model.get_parameter(f"{name}.weight") for name in LAYERS}
         if not layouts:
             plan = gradcent.explain(model)
-            layouts.update({name: plan.layout(model.get_submodule(name).weight) for name in LAYERS})
-        numbers = {}
-        for name, word in LAYERS.items():
-            gradient = model.get_submodule(name).weight.grad
-            for stage, value in (
-                ("", gradient),
-                ("_centralized", gradcent.centralize(gradient, layouts[name])),
-            ):
-                numbers[f"{word}_norm{stage}"] = float(value.norm())
-                numbers[f"{word}_max{stage}"] = float(value.abs().max())
+            layouts.update({name: plan.layout(weight) for name, weight in weights.items()})
+        numbers: dict[str, float] = {}
+        for name, prefix in LAYERS.items():
+            gradient = weights[name].grad
+            assert gradient is not None
+            centralized = gradcent.centralize(gradient, layouts[name])
+            for suffix, value in (("", gradient), ("_centralized", centralized)):
+                numbers[f"{prefix}_norm{suffix}"] = float(value.norm())
+                numbers[f"{prefix}_max{suffix}"] = float(value.abs().max())
         return numbers
 
     return observe

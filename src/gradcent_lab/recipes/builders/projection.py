@@ -34,7 +34,7 @@ def measure(settings: Mapping[str, Any], arm: Arm) -> tuple[float, list[dict[str
     assert layout is not None
     if arm.attach is not None:
         gradcent.attach(optimizer, model, **arm.attach)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for step in range(settings["steps"]):
         optimizer.zero_grad()
         loss = (curvature * (model.weight[0] - centre).square()).sum() / 2
@@ -54,7 +54,7 @@ def measure(settings: Mapping[str, Any], arm: Arm) -> tuple[float, list[dict[str
             }
         )
         optimizer.step()
-    return abs(rows[-1]["off_plane"]), rows
+    return abs(float(rows[-1]["off_plane"])), rows
 
 
 def build(settings: Mapping[str, Any], data: Path | None) -> Measurement:

@@ -101,8 +101,8 @@ def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = T
             )
         axis.scatter([result.difference], [row], s=46, color=WITH, zorder=4)
         if finding.claim:
-            hollow = {"marker": "D", "facecolors": "none", "edgecolors": INK}
-            axis.scatter([finding.claim.difference], [row], s=42, zorder=5, **hollow)
+            paper = finding.claim.difference
+            axis.scatter([paper], [row], s=42, zorder=5, marker="D", facecolors="none", edgecolors=INK)
         if not alone:
             continue
         text = f"{signed(result.difference, decimals(finding))}  {interval_words(finding)}  n = {result.n}"
@@ -154,7 +154,7 @@ def mean_curve(runs: Sequence[RunRecord], quantity: str, epochs: int | None = No
     """Return the mean over runs of one quantity per epoch, as far as all of them go."""
     values = [[line[quantity] for line in run.curves] for run in runs]
     length = min([len(v) for v in values] + ([epochs] if epochs else []))
-    return np.mean([v[:length] for v in values], axis=0)
+    return np.asarray(np.mean([v[:length] for v in values], axis=0))
 
 
 def _draw_arm(

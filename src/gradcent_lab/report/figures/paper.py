@@ -54,14 +54,15 @@ def projection(
         (np.array([0.0, 0.42 * reach]), MUTED, "$e$" if up > 0 else "$-e$", (6, -6)),
     ):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 0, "shrinkB": 0}
-        axis.annotate("", tip, (0, 0), arrowprops=arrow, zorder=4)
+        point = (float(tip[0]), float(tip[1]))
+        axis.annotate("", point, (0, 0), arrowprops=arrow, zorder=4)
         axis.annotate(
-            label, tip, shift, textcoords="offset points", color=colour, fontsize=12.5, parse_math=True
+            label, point, shift, textcoords="offset points", color=colour, fontsize=12.5, parse_math=True
         )
     axis.plot(*tips.T, "--", color=MUTED, lw=1)
     axis.plot(0, 0, "o", color=INK, ms=6, zorder=6)
     axis.annotate("$w^0$", (0, 0), (-17, -12), textcoords="offset points", fontsize=12.5, parse_math=True)
-    place = {"textcoords": "offset points", "parse_math": True}
+    place: dict[str, Any] = {"textcoords": "offset points", "parse_math": True}
     axis.annotate("$e^T(w-w^0)=0$", plane[1], (-92, 5), color=WITH, fontsize=10.5, **place)
     axis.set_aspect("equal")
     axis.axis("off")
@@ -87,7 +88,7 @@ def initial_means(panels: Mapping[str, Sequence[np.ndarray]], words: str = "") -
             colour = WITH if number % 2 == 0 else "#7f8a96"  # an image: grey that is seen on light and dark
             axis.scatter(x[keep], values[keep], s=2.5, color=colour, linewidths=0, alpha=0.8, rasterized=True)
         axis.axhline(-7, color=WITHOUT, lw=1, ls="--")
-        place = {"xycoords": ("axes fraction", "data"), "va": "center", "parse_math": True}
+        place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center", "parse_math": True}
         axis.annotate("$e^{-7}$", (1.005, -7), color=WITHOUT, **place)
         everything = np.concatenate([np.abs(np.asarray(layer)) for layer in layers])
         below = 100 * np.mean(everything < math.exp(-7))

@@ -32,7 +32,7 @@ MORE = ("#0f7b6c", "#8250b4", "#9a6700")  # further arms
 VARIABLES = {INK: "--ink", MUTED: "--muted", GRID: "--line", PAPER: "--paper", WITHOUT: "--off", WITH: "--on"}
 VARIABLES |= {colour: f"--arm{number}" for number, colour in enumerate(MORE, start=1)}
 
-RC: dict[str, Any] = {
+RC: Any = {
     "font.family": "sans-serif",
     "font.size": 9.5,
     "axes.edgecolor": MUTED,
