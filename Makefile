@@ -11,7 +11,13 @@ $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernel
 	$(BIN)/python -m pip install --quiet --constraint $(PINNED) --editable ".[lab,dev]"
 	touch $@
 
-demo: $(VENV)/.ready
+# only what the demo imports; an environment that `make test` made is used as it is
+$(VENV)/.demo: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint $(PINNED) --editable ".[demo]"
+	touch $@
+
+demo: $(if $(wildcard $(VENV)/.ready),$(VENV)/.ready,$(VENV)/.demo)
 	$(BIN)/gradcent demo
 
 test: $(VENV)/.ready

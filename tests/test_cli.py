@@ -96,3 +96,18 @@ def test_what_a_user_gets_wrong_is_one_line(words, says):
     assert says in result.stderr
     assert "Traceback" not in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_list_is_fast_and_has_one_line_per_recipe_at_80_columns(tmp_path):
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        result = gradcent("list", "--root", str(tmp_path), COLUMNS="80")
+        took.append(time.perf_counter() - start)
+    assert result.returncode == 0, result.stderr
+    from gradcent_lab.recipes import RECIPES
+
+    lines = result.stdout.splitlines()[1 : 1 + len(RECIPES)]
+    assert [line.split()[0] for line in lines] == list(RECIPES)
+    assert max(map(len, lines)) <= 80
+    assert min(took) < 1.0

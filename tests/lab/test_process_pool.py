@@ -1,32 +1,41 @@
-"""Worker processes: one that dies at any moment costs a retry, not the study."""
+"""Worker processes: each is bound to one of the GPUs that the parent may use."""
 
-from __future__ import annotations
+import pytest
+import torch
 
-import multiprocessing
-
-import toy
-
-from gradcent_lab.experiment.run_config import OFF, RunConfig
-from gradcent_lab.experiment.study import Task
+from gradcent_lab.run import process_pool
 from gradcent_lab.run.accelerator import Options
-from gradcent_lab.run.process_pool import run_in_workers
-from gradcent_lab.run.progress import SilentProgress
 
 
-def test_a_worker_that_dies_between_its_answer_and_its_next_task_is_replaced(tmp_path):
-    tasks = [
-        Task(RunConfig("toy", "toy", OFF, seed, "own", {"epochs": 4}), toy.experiment) for seed in (0, 1)
-    ]
-    finished = []
+@pytest.mark.parametrize(
+    ("inherited", "visible", "expected"),
+    [
+        (None, 2, ["0", "1", "0"]),
+        ("4,5", 2, ["4", "5", "4"]),
+        (" 6 , 7", 2, ["6", "7", "6"]),
+        ("GPU-aa,GPU-bb,GPU-cc", 3, ["GPU-aa", "GPU-bb", "GPU-cc"]),
+        ("3,99", 1, ["3", "3", "3"]),  # CUDA ignores what follows an invalid index
+        ("", 0, [None, None, None]),
+        (None, 0, [None, None, None]),
+    ],
+)
+def test_a_worker_takes_one_of_the_inherited_gpus(monkeypatch, inherited, visible, expected):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if inherited is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", inherited)
+    assert [process_pool.assigned_gpu(number, visible) for number in range(3)] == expected
 
-    def done(task, record):
-        finished.append(task.config.seed)
-        for process in multiprocessing.active_children():
-            process.kill()
-            process.join()
 
-    def failed(task, error):
-        raise error
+class Closed:
+    """A connection whose sender has no task."""
 
-    run_in_workers(tasks, tmp_path, Options(), SilentProgress(), 1, done, failed)
-    assert finished == [0, 1]
+    def recv(self):
+        return None
+
+
+@pytest.mark.parametrize(("cpu", "expected"), [(False, "5"), (True, "4,5")])
+def test_the_worker_sets_the_variable_unless_it_runs_on_the_cpu(monkeypatch, tmp_path, cpu, expected):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    process_pool._serve(Closed(), tmp_path, Options(cpu=cpu), torch.get_num_threads(), 1)
+    assert process_pool.os.environ["CUDA_VISIBLE_DEVICES"] == expected

@@ -141,13 +141,14 @@ class _Relay:
 
 
 def _serve(connection: Connection, root: Path, options: Options, threads: int, number: int) -> None:
-    """A worker's life: a task, its answer, the next task; None ends it."""
+    """The loop of a worker: receive a task, send its answer; None ends the loop."""
     import torch
 
     torch.set_num_threads(threads)
-    gpus = torch.cuda.device_count() if not options.cpu else 0
-    if gpus:
-        os.environ["CUDA_VISIBLE_DEVICES"] = str(number % gpus)
+    # device_count does not initialize CUDA, so the variable still takes effect
+    gpu = None if options.cpu else assigned_gpu(number, torch.cuda.device_count())
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     relay = _Relay(connection)
     try:
         with stop_signal.handled():
@@ -159,6 +160,18 @@ def _serve(connection: Connection, root: Path, options: Options, threads: int, n
         sys.exit(143)
     except (EOFError, BrokenPipeError, ConnectionResetError):  # the process that sends tasks is gone
         sys.exit(1)
+
+
+def assigned_gpu(number: int, visible: int) -> str | None:
+    """Return the GPU of worker `number` as CUDA_VISIBLE_DEVICES names it, or None without GPUs.
+
+    The `visible` GPUs are the first ones of an inherited CUDA_VISIBLE_DEVICES (indices or UUIDs), or all.
+    """
+    if visible == 0:
+        return None
+    inherited = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = [name.strip() for name in inherited.split(",")] if inherited else [str(i) for i in range(visible)]
+    return names[number % visible]
 
 
 def _answer(task: Task, root: Path, options: Options, relay: Any) -> tuple[str, Any]:
