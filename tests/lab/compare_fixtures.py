@@ -143,3 +143,28 @@ def two_rates():
         return torch.optim.SGD([{"params": [first], "lr": 0.1}, {"params": rest, "lr": 0.01}])
 
     return dataclasses.replace(toy(), optimizer=optimizer)
+
+
+def one_cycle():
+    def schedule(optimizer, steps):
+        return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.1, total_steps=2 * steps)
+
+    return dataclasses.replace(toy(), schedule=schedule)
+
+
+def shared_model():
+    model = network()
+    return dataclasses.replace(toy(), model=lambda: model)
+
+
+def fractions():
+    return dataclasses.replace(toy(), metric=lambda output, target: (output.argmax(1) == target).float())
+
+
+def loader():
+    data = toy().train_data
+    made = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
+    return dataclasses.replace(toy(), train_data=made)
+
+
+READY = dataclasses.replace(toy(), name="ready")

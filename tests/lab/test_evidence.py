@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from synthetic_records import record, study
 
-from gradcent_lab.analysis.findings import findings
+from gradcent_lab.analysis.findings import Rules, findings
 from gradcent_lab.errors import UserError
 from gradcent_lab.report.wording import advise, conclude
 
@@ -130,7 +130,7 @@ def test_own_studies_use_the_words_of_a_user():
     ]
     assert words[:2] == ["helps", "hurts"]
     assert words[2].startswith("no difference larger than")
-    margin = findings(study(study="mine", cell="mine", scale="own", gain=0.0), margin=0.05)[0]
+    margin = findings(study(study="mine", cell="mine", scale="own", gain=0.0), rules=Rules(margin=0.05))[0]
     assert margin.verdict == "inconclusive"
 
 

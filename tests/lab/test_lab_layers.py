@@ -25,9 +25,10 @@ ALLOWED: dict[str, set[str]] = {
     "detection": {"experiment", "data", "models", "store"},
     "bench": {"experiment", "data", "models", "store"},
     "recipes": {"experiment", "data", "models", "store", "run", "analysis", "report", "detection"},
+    "compare": {"experiment", "data", "store", "run", "analysis", "report"},
     "commands": {
         *("experiment", "data", "models", "store", "run", "analysis", "report", "detection", "bench"),
-        "recipes",
+        *("recipes", "compare"),
     },
     "cli": {"run"},  # the stop signal only; finds a command's module by its name
 }

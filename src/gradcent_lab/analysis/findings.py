@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from gradcent_lab.analysis import paper_claims
 from gradcent_lab.analysis.bn_lag import CONTROL, control_comparison, lags
-from gradcent_lab.analysis.statistics import Comparison, compare
+from gradcent_lab.analysis.sequential import Decision, decide, decided
+from gradcent_lab.analysis.speed import Speed, measure_speed
+from gradcent_lab.analysis.statistics import ALPHA, Comparison, compare
 from gradcent_lab.analysis.verdict import Divergence, Verdict, default_margin, judge, judge_claim
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import digest
@@ -24,6 +26,20 @@ from gradcent_lab.store.records import RunRecord
 
 Epoch = Literal["best", "last"]
 CellKey = tuple[str, str, str, str]  # study, scale, cell, digest of the settings
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How findings are judged.
+
+    margin: the difference below which the reader would not care; None takes the metric's default.
+    target: the value whose time of arrival is the speed; None takes the baseline's median last value.
+    sequential: judge by the rule that may be applied after every pair.
+    """
+
+    margin: float | None = None
+    target: float | None = None
+    sequential: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +61,10 @@ class Finding:
     unpaired: tuple[int, ...] = ()
     divergence: Divergence = field(default_factory=lambda: Divergence(0))
     control: Comparison | None = None  # the last epoch with BatchNorm statistics estimated the other way
+    decision: Decision | None = (
+        None  # the stopping rule's, where the number of pairs was not fixed in advance
+    )
+    speed: Speed | None = None
     environments: tuple[str, ...] = ()  # what differs between the two runs of some pairs, in words
 
     @property
@@ -72,7 +92,7 @@ class _Judgement:
     epoch: Epoch
     table: int | None
     default_switches: Mapping[str, str] | None
-    margin: float | None
+    rules: Rules
 
     def has_default_switches(self, record: RunRecord) -> bool:
         """Whether the run was made with the recipe's defaults, as far as that is recorded."""
@@ -115,7 +135,7 @@ def findings(
     table: int | None = None,
     default_switches: Mapping[str, str] | None = None,
     with_claims: bool = True,
-    margin: float | None = None,
+    rules: Rules | None = None,
 ) -> list[Finding]:
     """Return the findings of all records, and the claims of the paper's `table` that were not run.
 
@@ -123,11 +143,12 @@ def findings(
         flatters both arms. A recipe of the paper may ask for the best epoch, which the paper prints.
     table: the paper's table to compare with.
     default_switches: the recipe's defaults; a claim counts as reproduced only with these.
-    margin: the difference below which the reader would not care; None takes the metric's default.
+    rules: margin, target and stopping rule of a user's comparison.
     """
+    rules = rules or Rules()
     cells: dict[CellKey, list[RunRecord]] = defaultdict(list)
     records = label_arms(list(chain.from_iterable(map(by_metric, records))))
-    judge_by = _Judgement(epoch, table, default_switches, margin)
+    judge_by = _Judgement(epoch, table, default_switches, rules)
     arms_own = _arms_own(records)
     for record in records:
         shared = {
@@ -218,7 +239,7 @@ def _finding(
     divergence = count_diverged([(base[seed], treated[seed]) for seed in seeds])
     finite = [seed for seed in seeds if not (base[seed].diverged or treated[seed].diverged)]
     first = next(iter(treated.values()))
-    epoch, table, margin = judge_by.epoch, judge_by.table, judge_by.margin
+    epoch, table, rules = judge_by.epoch, judge_by.table, judge_by.rules
     claim = paper_claims.find(table, first.cell) if table is not None else None
     pair = [tuple(side[seed] for seed in finite) for side in (base, treated)]
     result = None
@@ -226,6 +247,7 @@ def _finding(
         values = [[getattr(run, epoch) for run in side] for side in pair]
         # the paper's tables list the arms of the authors' code; elsewhere several arms share the 5 %
         result = compare(values[0], values[1], first.higher_is_better, 1 if table else arms)
+    margin = rules.margin
     if margin is None:
         margin = default_margin(first.metric_name, result.without.mean if result else 0.0)
     if table:
@@ -239,6 +261,14 @@ def _finding(
         )
     else:
         answer = judge(result, margin, divergence) if seeds else Verdict("not run at this scale")
+    decision = None
+    if rules.sequential and not table:
+        differences = [b - a for a, b in zip(*values, strict=True)] if finite else []
+        higher = first.higher_is_better
+        decision = decide(
+            differences, margin, higher_is_better=higher, divergence=divergence, alpha=ALPHA / arms
+        )
+        answer = decided(decision, margin, result, divergence)
     control = control_comparison(pair[0], pair[1])
     if not table and result and control and lags(result, control, margin):
         answer = Verdict("inconclusive", margin=margin, because="batch norm")
@@ -254,6 +284,15 @@ def _finding(
         comparison=result,
         answer=answer,
         control=control,
+        decision=decision,
+        speed=measure_speed(
+            [run.curves for run in pair[0]],
+            [run.curves for run in pair[1]],
+            higher_is_better=first.higher_is_better,
+            target=rules.target,
+        )
+        if all("eval_metric" in line for run in (*pair[0], *pair[1]) for line in run.curves)
+        else None,
         without=pair[0],
         with_=pair[1],
         unpaired=tuple(sorted(base.keys() ^ treated.keys())),

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 from scipy.special import betaln
 
-from gradcent_lab.analysis.statistics import ALPHA
-from gradcent_lab.analysis.verdict import Divergence
+from gradcent_lab.analysis.statistics import ALPHA, Comparison, pairs_to_detect
+from gradcent_lab.analysis.verdict import Divergence, Verdict
 
 PRIOR = 0.25  # g: the prior of the effect size has variance 1/g = 4
 FEWEST_PAIRS = 3
@@ -124,3 +124,18 @@ def decide(
     ):
         outcome = "undecided"
     return Decision(outcome, n, math.exp(min(log_e, 700.0)), low, high)
+
+
+def decided(
+    decision: Decision, margin: float, comparison: Comparison | None, divergence: Divergence
+) -> Verdict:
+    """Return the decision as a verdict."""
+    surplus = divergence.only_with - divergence.only_without
+    because: Literal["", "divergence"] = "divergence" if surplus and decision.outcome == "undecided" else ""
+    if decision.outcome == "undecided":
+        needed = pairs_to_detect(margin, comparison.scatter) if comparison else None
+        more = None if needed is None or comparison is None else max(needed - comparison.n, 1)
+        return Verdict("inconclusive", margin=margin, more_pairs=more, because=because)
+    if decision.outcome == "equivalent":
+        return Verdict("equivalent", bound=max(abs(decision.low), abs(decision.high)), margin=margin)
+    return Verdict(decision.outcome, margin=margin)

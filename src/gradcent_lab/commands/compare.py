@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import shlex
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.names import escape_markup
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from gradcent_lab.experiment.spec import Experiment
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.epilog = "docs/compare.md explains what the function returns; examples/compare_*.py are complete."
     parser.add_argument(
-        "function", metavar="MODULE:FUNCTION", help="or FILE.py:FUNCTION; returns an Experiment"
+        "function",
+        metavar="MODULE:FUNCTION",
+        nargs="?",
+        help="or FILE.py:FUNCTION; an Experiment, or a function that returns one",
     )
-    parser.add_argument("--seeds", type=int, default=5, metavar="N", help="number of pairs (default 5)")
+    parser.add_argument("--seeds", type=int, default=None, metavar="N", help="number of pairs (default 5)")
     parser.add_argument("--epochs", type=int, metavar="N", help="instead of the experiment's own")
     parser.add_argument("--optimizer", metavar="NAME", help="of torch.optim: AdamW, or 'SGD(momentum=0.9)'")
     parser.add_argument("--lr", type=float, metavar="RATE", help="instead of the experiment's own")
@@ -33,9 +27,72 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--decay", choices=("auto", "coupled", "decoupled"), default="auto", help="kind of decay"
     )
     parser.add_argument(
+        "--margin",
+        type=float,
+        metavar="X",
+        help="a difference below this does not matter (default: 1 point of a percentage, else 2 %% of the mean)",
+    )
+    parser.add_argument(
+        "--target",
+        type=float,
+        metavar="X",
+        help="measure the time to this value (default: from the arm without GC)",
+    )
+    parser.add_argument(
+        "--recalibrate-bn",
+        action="store_true",
+        help="re-estimate BatchNorm statistics before every evaluation",
+    )
+    stopping = parser.add_argument_group("stopping")
+    stopping.add_argument(
+        "--until-decided",
+        action="store_true",
+        help="add pairs until the answer is clear, with valid error rates",
+    )
+    stopping.add_argument(
+        "--max-seeds", type=int, metavar="N", help="most pairs with --until-decided (default 20)"
+    )
+    tuning = parser.add_argument_group("tuning")
+    tuning.add_argument(
+        "--tune",
+        action="append",
+        default=[],
+        metavar="NAME=V,V,…",
+        help="give both arms the same grid on held-out training data; may be repeated",
+    )
+    tuning.add_argument(
+        "--tune-seeds", type=int, default=2, metavar="N", help="runs of an arm per grid point (default 2)"
+    )
+    script = parser.add_argument_group("an existing script")
+    script.add_argument(
+        "--command",
+        dest="script",
+        metavar="COMMAND",
+        help="run this instead: 'python train.py --seed {seed} {gc}'",
+    )
+    script.add_argument(
+        "--gc-on", default="--gc", metavar="TEXT", help="what {gc} becomes with GC (default --gc)"
+    )
+    script.add_argument(
+        "--gc-off", default="", metavar="TEXT", help="what {gc} becomes without (default nothing)"
+    )
+    script.add_argument(
+        "--metric",
+        default="metric",
+        metavar="KEY",
+        help="key of the JSON lines that it prints (default metric)",
+    )
+    script.add_argument(
+        "--metric-file", metavar="PATH", help="read the JSON lines from this file ({seed} and {arm})"
+    )
+    script.add_argument("--lower-is-better", action="store_true", help="the metric is a loss or an error")
+    parser.add_argument(
         "--out", type=Path, default=Path("gradcent-compare"), help="folder for what it writes"
     )
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="runs at a time (default 1)")
+    parser.add_argument(
+        "--track", action="append", default=[], metavar="NAME", help="log to a tracker of accelerate"
+    )
     parser.add_argument("--fresh", action="store_true", help="redo finished runs instead of using them again")
 
 
@@ -45,147 +102,42 @@ def run(args: argparse.Namespace) -> int:
 
     for package in ("accelerate", "matplotlib", "rich", "scipy"):
         need(package, "'gradcent[lab]'")
-    from rich.console import Console
+    check(args)
+    if args.script is not None:
+        from gradcent_lab.compare.script_session import compare_script
 
-    from gradcent_lab.analysis.findings import findings
-    from gradcent_lab.experiment import user as compare
-    from gradcent_lab.experiment.run_config import OFF, Arm
-    from gradcent_lab.report.console import (
-        print_curves,
-        print_facts,
-        print_findings,
-        print_lines,
-        print_written,
-    )
-    from gradcent_lab.report.section import Section
-    from gradcent_lab.report.wording import warning
-    from gradcent_lab.report.write import write_outputs
-    from gradcent_lab.run.dry_run import rehearse
-    from gradcent_lab.run.failure import training_failed
-    from gradcent_lab.run.progress import Display
-    from gradcent_lab.run.scheduler import run_pairs
+        return compare_script(args)
+    from gradcent_lab.compare.session import compare_experiment
 
-    for name, value in (("seeds", args.seeds), ("epochs", args.epochs), ("workers", args.workers)):
+    return compare_experiment(args)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Refuse options that cannot be right, before anything is imported or run."""
+    if (args.function is None) == (args.script is None):
+        raise UserError("give either MODULE:FUNCTION or --command")
+    for name in ("seeds", "epochs", "workers", "max_seeds", "tune_seeds"):
+        value = getattr(args, name)
         if value is not None and value < 1:
-            raise UserError(f"--{name} {value}: give 1 or more")
+            raise UserError(f"--{name.replace('_', '-')} {value}: give 1 or more")
     if args.lr is not None and not args.lr > 0:
         raise UserError(f"--lr {args.lr:g}: give a number above 0")
-    make = partial(compare.build, args.function, compare.Changes(args.epochs, args.optimizer, args.lr))
-    experiment = make()
-    on = Arm("on", attach_words(args))
-    centralized = compare.check_attach(experiment, [on])
-    rehearse(experiment, args.function)
-    console = Console()
-    console.print(
-        f"\n[bold]Does gradient centralization (GC) help {escape_markup(args.function)}?[/bold]\n",
-        highlight=False,
-    )
-    facts = describe(experiment, args)
-    print_facts(console, {**facts, "GC on": f"{centralized}, at the {args.at}", "runs": _runs(args)})
-    if note := warning(args.seeds):
-        console.print(f"  [yellow]warning:[/yellow] {note}\n", highlight=False)
+    if args.margin is not None and not args.margin > 0:
+        raise UserError(f"--margin {args.margin:g}: give a number above 0, in the metric's unit")
+    if args.until_decided and args.seeds is not None:
+        raise UserError("--until-decided chooses the number of pairs: use --max-seeds instead of --seeds")
+    if args.max_seeds is not None and not args.until_decided:
+        raise UserError("--max-seeds limits --until-decided: give both, or --seeds alone")
+    if args.max_seeds is not None and args.max_seeds < 3:
+        raise UserError(f"--max-seeds {args.max_seeds}: the rule needs 3 pairs or more")
+    if args.tune:
+        from gradcent_lab.analysis.tuning import parse_grid
 
-    root = args.out / "runs"
-    with Display(console, [OFF, on], 2 * args.seeds, experiment.metric_name) as display:
-        if args.fresh:
-            _discard(console, root, experiment, [OFF, on], args.seeds)
-        source: Any = make if args.workers > 1 else experiment
-        try:
-            records = run_pairs(
-                source, [OFF, on], range(args.seeds), root, progress=display, workers=args.workers
+        if args.script is not None:
+            raise UserError(
+                "--tune needs an Experiment: a script of your own chooses its own hyper-parameters"
             )
-        except (UserError, OSError):
-            raise
-        except Exception as error:
-            raise training_failed(args.function, error, args.out) from error
-    if display.reused:
-        console.print(
-            f"  {display.reused} of {2 * args.seeds} runs were there already (--fresh redoes them)\n"
-        )
-    if all(record.diverged for record in records):
-        raise UserError(f"every run diverged, with and without GC; {records[0].diverged}")
-    found = findings(records)
-    print_findings(console, found)
-    print_curves(console, found)
-    paste = paste_lines(args)
-    section = Section(
-        records,
-        found,
-        title=experiment.name,
-        description="; ".join(facts.values()),
-        repeat=(command_line(args),),
-        notes=(f"Centralized: {centralized}, at the {args.at}.", *filter(None, [warning(args.seeds)])),
-        paste=paste,
-    )
-    title = f"{experiment.name}, with and without gradient centralization"
-    print_written(console, write_outputs(section, args.out, title=title, kicker="gradcent compare"))
-    print_lines(console, "In your own script:", paste)
-    console.print()
-    return 0
-
-
-def attach_words(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the keyword arguments of `gradcent.attach` that the options ask for; defaults are left out."""
-    words = {"layers": args.layers}
-    usual = {"at": "gradient", "decay": "auto"}
-    return words | {
-        name: getattr(args, name) for name, value in usual.items() if getattr(args, name) != value
-    }
-
-
-def command_line(args: argparse.Namespace) -> str:
-    """Return the command that repeats this comparison; options at their defaults are left out."""
-    usual = {
-        "epochs": None,
-        "optimizer": None,
-        "lr": None,
-        "at": "gradient",
-        "layers": "all",
-        "decay": "auto",
-    }
-    given = {name: getattr(args, name) for name, value in usual.items() if getattr(args, name) != value}
-    words = ["gradcent", "compare", args.function, "--seeds", str(args.seeds)]
-    words += [word for name, value in given.items() for word in (f"--{name}", str(value))]
-    return shlex.join(words)
-
-
-def paste_lines(args: argparse.Namespace) -> str:
-    """Return the lines that turn on what was compared."""
-    words = {name: value for name, value in attach_words(args).items() if (name, value) != ("layers", "all")}
-    options = "".join(f', {name}="{value}"' for name, value in words.items())
-    return f"import gradcent\n\ngradcent.attach(optimizer, model{options})"
-
-
-def describe(experiment: Experiment, args: argparse.Namespace) -> dict[str, str]:
-    """Return the experiment in words."""
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        model = experiment.model()
-        params = experiment.parameters(model) if experiment.parameters else model.parameters()
-        optimizer = experiment.optimizer(params)
-    rate = ", ".join(sorted({f"{float(group['lr']):g}" for group in optimizer.param_groups}))
-    weights = sum(parameter.numel() for parameter in model.parameters())
-    return {
-        "network": f"{type(model).__name__}, {weights:,} parameters",
-        "training": f"{type(optimizer).__name__}, lr {rate}, {experiment.epochs} epochs, batch {experiment.batch_size}",
-        "pairs": f"{'1 seed' if args.seeds == 1 else f'{args.seeds} seeds, each'} without and with GC, from the same "
-        "weights on the same batches",
-    }
-
-
-def _runs(args: argparse.Namespace) -> str:
-    return f"{2 * args.seeds}, {args.workers} at a time" if args.workers > 1 else f"{2 * args.seeds}"
-
-
-def _discard(console: Console, root: Path, experiment: Experiment, arms: list[Any], seeds: int) -> None:
-    """Delete the runs that are about to be redone, and only those."""
-    from gradcent_lab.experiment.run_config import RunConfig
-    from gradcent_lab.experiment.spec import describe as settings_of
-    from gradcent_lab.store import records as store
-
-    settings = settings_of(experiment)
-    for seed in range(seeds):
-        for arm in arms:
-            config = RunConfig(experiment.name, experiment.name, arm, seed, "own", settings)
-            store.discard(store.folder(root, config))
+        if "lr" in parse_grid(args.tune) and args.lr is not None:
+            raise UserError("--lr and --tune lr exclude each other")
+    args.seeds = 5 if args.seeds is None else args.seeds
+    args.max_seeds = 20 if args.max_seeds is None else args.max_seeds

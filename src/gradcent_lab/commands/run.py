@@ -64,13 +64,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--compile", action="store_true", help="torch.compile the network")
     add("--channels-last", action="store_true", help="channels-last memory format")
     add("--cpu", action="store_true", help="leave the GPUs alone")
-    trackers = ("tensorboard", "wandb", "mlflow")
     add(
         "--track",
         action="append",
         default=[],
-        choices=trackers,
-        help="mirror the curves live; may be repeated",
+        metavar="NAME",
+        help="log to a tracker of accelerate: trackio (local), tensorboard, wandb, mlflow, …; may be repeated",
     )
 
 
@@ -80,8 +79,6 @@ def run(args: argparse.Namespace) -> int:
 
     for package in ("accelerate", "rich", "torchvision"):
         need(package, "'gradcent[lab]'")
-    for tracker in args.track:
-        need(tracker, tracker)  # accelerate would leave out one that is missing without a word
     from rich.console import Console
 
     from gradcent_lab import recipes
@@ -90,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     from gradcent_lab.run.accelerator import Options
     from gradcent_lab.run.progress import Display, SilentProgress
     from gradcent_lab.run.scheduler import run_tasks, shard
+    from gradcent_lab.run.trackers import tracker_names
 
     first = os.environ.get("RANK", "0") == "0"
     console = Console(quiet=not first, soft_wrap=True)
@@ -112,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     )
     options = Options(
         loader_workers=args.loader_workers,
-        trackers=tuple(args.track),
+        trackers=tracker_names(args.track),
         cpu=args.cpu,
         checkpoint_seconds=args.checkpoint_seconds,
     )

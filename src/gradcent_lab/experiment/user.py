@@ -25,11 +25,14 @@ class Changes:
     epochs: int | None = None
     optimizer: str | None = None
     lr: float | None = None
+    recalibrate_bn: bool = False
+    tuned: tuple[tuple[str, float], ...] = ()  # options of the optimizer's param groups, chosen by tuning
 
 
 def build(spec: str, changes: Changes) -> Experiment:
     """Return the experiment of `module:function`; importable, so that worker processes can call it."""
-    made = call(spec, find(spec))
+    found = find(spec)
+    made = found if isinstance(found, Experiment) else call(spec, found)
     check(made, spec)
     return apply(made, changes)
 
@@ -61,12 +64,59 @@ def apply(made: Experiment, changes: Changes) -> Experiment:
     replaced: dict[str, Any] = {}
     if changes.epochs is not None:
         replaced["epochs"] = changes.epochs
+    if changes.recalibrate_bn:
+        replaced["recalibrate_bn"] = True
+    optimizer = made.optimizer
     if changes.optimizer is not None or changes.lr is not None:
-        replaced["optimizer"] = _Optimizer(made.optimizer, changes.optimizer, changes.lr)
+        optimizer = _Optimizer(optimizer, changes.optimizer, changes.lr)
+    if changes.tuned:
+        optimizer = _TunedOptimizer(optimizer, changes.tuned)
+    if optimizer is not made.optimizer:
+        replaced["optimizer"] = optimizer
         if made.settings is not None:
-            said = {"optimizer_option": changes.optimizer, "lr_option": changes.lr}
-            replaced["settings"] = {**made.settings, **{k: v for k, v in said.items() if v is not None}}
+            options = {
+                "optimizer_option": changes.optimizer,
+                "lr_option": changes.lr,
+                "tuned": dict(changes.tuned) or None,
+            }
+            replaced["settings"] = {**made.settings, **{k: v for k, v in options.items() if v is not None}}
     return dataclasses.replace(made, **replaced)
+
+
+@dataclasses.dataclass(frozen=True)
+class _TunedOptimizer:
+    """The experiment's optimizer with other values in all its param groups."""
+
+    base: Callable[[Any], Any]
+    values: tuple[tuple[str, float], ...]
+
+    def __call__(self, params: Any) -> Any:
+        optimizer = self.base(params)
+        for name, value in self.values:
+            check_tunable(optimizer, name)
+            for group in optimizer.param_groups:
+                group[name] = value
+            if name in optimizer.defaults:
+                optimizer.defaults[name] = value
+        return optimizer
+
+
+def check_tunable(optimizer: Any, name: str) -> None:
+    """Refuse a name that is no number of the optimizer's, or that differs between its param groups."""
+    groups = optimizer.param_groups
+    numbers = sorted(
+        key
+        for key in groups[0]
+        if isinstance(groups[0][key], int | float) and not isinstance(groups[0][key], bool)
+    )
+    if name not in numbers:
+        raise UserError(f"--tune {name}: {type(optimizer).__name__} has {', '.join(numbers)}")
+    values = {float(group[name]) for group in groups}
+    if len(values) > 1:
+        listed = ", ".join(f"{value:g}" for value in sorted(values))
+        raise UserError(
+            f"--tune {name} cannot replace several values ({listed}): the param groups differ in it"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

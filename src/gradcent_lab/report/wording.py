@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.statistics import RECOMMENDED_PAIRS, Comparison
 from gradcent_lab.analysis.verdict import Kind, round_up
@@ -41,9 +43,24 @@ def conclude(finding: Finding) -> str:
         f"{percent}{NBSP}% interval {interval_words(finding)}, {result.n}{NBSP}pairs, "
         f"t-test p{NBSP}{_p(result.p_value)}, sign-flip p{NBSP}{_p(result.sign_flip_p)}"
     )
+    if finding.decision is not None:
+        evidence = _sequential_evidence(finding, percent)
     won = f"better in {result.better}, worse in {result.worse} of {result.n} pairs"
     sentences = (spread_sentence(finding), control_sentence(finding), diverged)
     return _join(f"{difference}, {won} ({evidence}).", *sentences)
+
+
+def _sequential_evidence(finding: Finding, percent: str) -> str:
+    """The evidence of the rule that may be applied after every pair."""
+    decision, places = finding.decision, decimals(finding)
+    assert decision is not None
+    interval = "unbounded"
+    if math.isfinite(decision.low):
+        interval = f"[{signed(decision.low, places)}, {signed(decision.high, places)}]"
+    return (
+        f"{decision.n}{NBSP}pairs, e-value {decision.e_value:.3g} (20 decides), always-valid {percent}{NBSP}% interval "
+        f"{interval}"
+    )
 
 
 def spread_sentence(finding: Finding) -> str:

@@ -20,8 +20,11 @@ from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.experiment.weights import weights_hash
 
 
-def rehearse(experiment: Experiment, spec: str) -> None:
-    """Build the model twice, train on one batch, evaluate one; raise on the first thing that cannot be."""
+def rehearse(experiment: Experiment, spec: str) -> list[str]:
+    """Build the model twice, train on one batch, evaluate one; raise on the first thing that cannot be.
+
+    Return warnings about what can be but is probably not meant.
+    """
     with seeds.seeded(0, "rehearsal"):
         model = _same_twice(experiment, spec)
         _check_step(experiment, model, spec)
@@ -37,6 +40,21 @@ def rehearse(experiment: Experiment, spec: str) -> None:
             if experiment.evaluate is None:
                 loss, output, targets = _forward(experiment, model.eval(), batch, spec)
                 _check_metric(experiment, output, targets, spec)
+                return _metric_warnings(experiment, output, targets)
+    return []
+
+
+def _metric_warnings(experiment: Experiment, output: Any, targets: Any) -> list[str]:
+    """Warn about fractions that are announced as percentages."""
+    value = experiment.metric(output, targets)
+    if "%" not in experiment.metric_name or not value.is_floating_point() or not value.numel():
+        return []
+    if not bool((value >= 0).all()) or not bool((value <= 1).all()) or not bool((value > 0).any()):
+        return []
+    return [
+        f"metric_name is {experiment.metric_name!r}, but metric returns fractions between 0 and 1, which are shown as "
+        "they are: return booleans (counted as 0 or 100), or multiply by 100"
+    ]
 
 
 def _same_twice(experiment: Experiment, spec: str) -> nn.Module:
@@ -45,6 +63,11 @@ def _same_twice(experiment: Experiment, spec: str) -> nn.Module:
     for _ in range(2):
         seeds.seed_everything(0, "weights")
         models.append(_named(spec, "Experiment.model", experiment.model))
+    if models[0] is models[1]:
+        raise UserError(
+            f"{spec}: Experiment.model returns the same object twice, so a second run would start from trained "
+            "weights: build the model inside the function"
+        )
     if weights_hash(models[0]) != weights_hash(models[1]):
         raise UserError(
             f"{spec}: two models built from the same seed differ, so no two runs would be a pair: take random "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -75,6 +76,11 @@ def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any
             "best": headline,
             "best_epoch": 0,
             "last": headline,
+            **(
+                {}
+                if math.isfinite(headline)
+                else {"diverged": f"{config.label}: {made.metric_name} became {headline}"}
+            ),
             "metric_name": made.metric_name,
             "higher_is_better": made.higher_is_better,
             "initial_weights": "",
