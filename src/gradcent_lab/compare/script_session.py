@@ -31,9 +31,9 @@ PAIRING = (
 )
 
 
-def measurement(script: Script, settings: dict[str, object], higher_is_better: bool) -> Measurement:
+def measurement(script: Script, higher_is_better: bool) -> Measurement:
     """Return the script as a measurement; importable by other processes."""
-    return Measurement(NAME, script.measure, script.metric, higher_is_better, settings)
+    return Measurement(script.measure, script.metric, higher_is_better)
 
 
 def compare_script(args: argparse.Namespace) -> int:
@@ -48,7 +48,7 @@ def compare_script(args: argparse.Namespace) -> int:
         "gc_off": args.gc_off,
         "metric": args.metric,
     }
-    make = partial(measurement, script, settings, not args.lower_is_better)
+    make = partial(measurement, script, not args.lower_is_better)
     rules = Rules(args.margin, args.target, sequential=args.until_decided)
     most = args.max_seeds if args.until_decided else args.seeds
     root = args.out / "runs"
