@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from gradcent_lab.data.batches import resolve
 from gradcent_lab.data.random_streams import generator
@@ -16,7 +16,7 @@ from gradcent_lab.experiment.spec import Experiment
 SHARE = 0.2
 
 
-class Part:
+class Part(Dataset[Any]):
     """Some samples of a dataset; in-memory data keeps its fast path."""
 
     def __init__(self, data: Any, index: torch.Tensor, *, augment: bool) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from gradcent_lab.analysis.findings import Finding, Rules, findings
 from gradcent_lab.analysis.tuning import TunedArm, Values, parse_grid
@@ -34,6 +34,8 @@ from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+Result = TypeVar("Result")
 
 
 def build(spec: str, changes: user.Changes, values: Values) -> Experiment:
@@ -121,7 +123,7 @@ class Runner:
         self.root: Path = args.out / "runs"
         self.options = Options(trackers=trackers)
 
-    def tune(self, build_values: Any) -> list[TunedArm]:
+    def tune(self, build_values: Callable[[Values], Experiment]) -> list[TunedArm]:
         """Run the grid of both arms."""
         grid = parse_grid(self.args.tune)
         points = 1
@@ -168,7 +170,7 @@ class Runner:
                 step = max(1, self.args.workers // len(self.arms))
                 return run_until_decided(run_seeds, judge, most=most, step=step)
 
-            records: list[RunRecord] = self._guarded(display, run_all)
+            records = self._guarded(display, run_all)
         if display.reused:
             self.console.print(
                 f"  {display.reused} of {len(records)} runs were there already (--fresh redoes them)\n"
@@ -179,7 +181,7 @@ class Runner:
         arms = [planned.arm for planned in self.arms]
         return Display(self.console, arms, total, self.arms[0].experiment.metric_name)
 
-    def _guarded(self, display: Display, work: Any) -> Any:
+    def _guarded(self, display: Display, work: Callable[[], Result]) -> Result:
         try:
             return work()
         except (UserError, OSError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradcent_lab.analysis.tuning import GridPoint, TunedArm, describe_values
 from gradcent_lab.experiment.metric_name import split_metric_name
@@ -91,7 +91,13 @@ def tuning_figure(arms: Sequence[TunedArm], metric: str) -> Figure:
             x, y, yerr=errors, color=colour, marker="o", ms=4, lw=1.8, capsize=2, label=arm_title(arm.arm)
         )
         best = arm.best
-        ring = {"s": 120, "facecolors": "none", "edgecolors": colour, "linewidths": 1.6, "zorder": 4}
+        ring: dict[str, Any] = {
+            "s": 120,
+            "facecolors": "none",
+            "edgecolors": colour,
+            "linewidths": 1.6,
+            "zorder": 4,
+        }
         axis.scatter([dict(best.values)[name]], [best.mean], **ring)
     if all(value > 0 for value, _ in _profile(arms[0], name)):
         axis.set_xscale("log")
