@@ -10,6 +10,7 @@ from torch import nn
 
 import gradcent
 from gradcent import Layout, explain
+from gradcent.plan import ReasonCode
 
 
 class Experts(nn.Module):
@@ -150,9 +151,9 @@ def test_transformers_conv1d() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("rank", [1, 2])
+@pytest.mark.parametrize("rank", [1, 2, 3])
 def test_peft_lora(rank: int) -> None:
-    """Rank-1 B has vectors of length 1; the frozen base weight waits."""
+    """B is left alone; the frozen base weight is planned for when it is trained."""
     peft = pytest.importorskip("peft")
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4))
     tuned = peft.get_peft_model(model, peft.LoraConfig(r=rank, target_modules=["0"]))
@@ -161,7 +162,8 @@ def test_peft_lora(rank: int) -> None:
     b = next(each for name, each in found.items() if "lora_B" in name)
     base = next(each for name, each in found.items() if "base_layer.weight" in name)
     assert a.layout == Layout(1, 1, rank, 6)
-    assert b.layout == (None if rank == 1 else Layout(1, 1, 5, 2))
+    assert b.layout is None
+    assert b.why.code is (ReasonCode.TOO_SHORT if rank < 3 else ReasonCode.LORA_B)
     assert base.frozen
     assert not base.centralized
     gradcent.attach(torch.optim.SGD([p for p in tuned.parameters() if p.requires_grad], lr=0.1), tuned)

@@ -56,7 +56,7 @@ def modules(draw) -> nn.Module:
 @given(modules())
 def test_the_operator_is_the_projection_the_paper_says(model: nn.Module) -> None:
     """Eq. 1 and 2: Φ(g) = Pg with P² = P, 1ᵀPg = 0, ‖Pg‖ ≤ ‖g‖, and what is no weight vector is untouched."""
-    plan = gradcent.explain(model)
+    plan = gradcent.explain(model, min_length=2)
     for parameter, find in equations.finders(model):
         gradient, layout = parameter.grad, plan.layout(parameter)
         if layout is None:
@@ -74,7 +74,7 @@ def test_the_operator_is_the_projection_the_paper_says(model: nn.Module) -> None
 @given(modules(), st.floats(0.0, 2.0))
 def test_the_form_with_decay_is_the_projection_of_g_plus_lambda_w(model: nn.Module, decay: float) -> None:
     """Section 3.4: what an optimizer adds λw to ends up as P(g + λw)."""
-    plan = gradcent.explain(model)
+    plan = gradcent.explain(model, min_length=2)
     for parameter, find in equations.finders(model):
         layout = plan.layout(parameter)
         if layout is None:
@@ -89,7 +89,7 @@ def test_the_form_with_decay_is_the_projection_of_g_plus_lambda_w(model: nn.Modu
 @given(modules())
 def test_the_whole_gradient_at_once_is_each_tensor_by_itself(model: nn.Module) -> None:
     wanted = [equations.centralize(each.grad, find) for each, find in equations.finders(model)]
-    gradcent.centralize_gradients_(model)
+    gradcent.centralize_gradients_(model, min_length=2)
     for (each, _), want in zip(equations.finders(model), wanted, strict=True):
         assert torch.allclose(each.grad, want, rtol=1e-12, atol=1e-13 * float(want.abs().max() + 1))
 

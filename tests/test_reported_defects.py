@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import gradcent
+from gradcent.plan import ReasonCode
 
 
 def linear(inputs: int = 6, outputs: int = 4) -> nn.Linear:
@@ -445,3 +446,126 @@ def test_a_weight_whose_new_shape_has_no_layout_is_named_before_any_group_steps(
     ):
         optimizer.step()
     assert torch.equal(model[0].weight, before)
+
+
+# --- which parameters are planned ------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("at", ["gradient", "update"])
+def test_an_adapter_of_rank_r_reaches_rank_r(at: Any) -> None:
+    """GC on LoRA's B, which starts at 0, keeps B·1 = 0: the adapter then has rank r − 1."""
+    peft = pytest.importorskip("peft")
+    smallest = {}
+    for overrides in (None, {"*lora_B*": "rows"}):
+        torch.manual_seed(0)
+        config = peft.LoraConfig(r=3, target_modules=["0"], lora_alpha=3)
+        model = peft.get_peft_model(nn.Sequential(nn.Linear(16, 16, bias=False)), config)
+        target, x = torch.randn(16, 3) @ torch.randn(3, 16) * 0.3, torch.randn(64, 16)
+        named = dict(model.named_parameters())
+        base = next(param for name, param in named.items() if "base_layer" in name).detach()
+        y = x @ (base + target).t()
+        trained = [param for param in named.values() if param.requires_grad]
+        optimizer = torch.optim.SGD(trained, lr=0.02, momentum=0.9)
+        gradcent.attach(optimizer, model, at=at, overrides=overrides)
+        for _ in range(150):
+            optimizer.zero_grad()
+            (model(x) - y).square().mean().backward()
+            optimizer.step()
+        a, b = (
+            next(param.detach() for name, param in named.items() if key in name)
+            for key in ("lora_A", "lora_B")
+        )
+        singular = torch.linalg.svdvals(b.double() @ a.double())
+        smallest[overrides is None] = float(singular[2] / singular[0])
+    assert smallest[True] > 1e-2
+    assert smallest[False] < 1e-5
+
+
+def test_lora_b_is_left_alone_with_its_reason_as_data() -> None:
+    class Adapter(nn.Module):
+        """As torchtune's: two Linear layers."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.lora_a, self.lora_b = nn.Linear(8, 4, bias=False), nn.Linear(4, 8, bias=False)
+
+    model = nn.Sequential(Adapter(), nn.Linear(8, 4, bias=False))
+    entries = {entry.name: entry for entry in gradcent.explain(model).entries}
+    assert entries["0.lora_a.weight"].centralized
+    assert entries["1.weight"].centralized
+    assert entries["0.lora_b.weight"].why.code is ReasonCode.LORA_B
+    assert "one rank" in entries["0.lora_b.weight"].reason
+    assert "1 LoRA's B" in gradcent.explain(model).summary()
+
+
+@pytest.mark.parametrize(
+    "way", ["attach", "drop-in", "attach_to_gradients", "centralize_gradients_", "explain"]
+)
+def test_short_vectors_are_left_alone_unless_min_length_says_otherwise(way: str) -> None:
+    """Length 2 keeps one direction of two, as in Swin-v2's position MLP and in PINNs."""
+
+    def planned(**options: Any) -> tuple[bool, bool]:
+        model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 3)).double()
+        if way == "explain":
+            plan = gradcent.explain(model, **options)
+            return tuple(plan.layout(layer.weight) is not None for layer in model)  # type: ignore[return-value]
+        optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+        if way == "attach":
+            gradcent.attach(optimizer, model, **options)
+        elif way == "drop-in":
+            optimizer = gradcent.optim.SGD(model.parameters(), lr=0.1, model=model, **options)
+        elif way == "attach_to_gradients":
+            gradcent.attach_to_gradients(model, **options)
+        before = [layer.weight.detach().sum(1) for layer in model]
+        model(torch.ones(5, 2, dtype=torch.float64)).square().sum().backward()
+        if way == "centralize_gradients_":
+            gradcent.centralize_gradients_(model, **options)
+        optimizer.step()
+        pairs = zip(model, before, strict=True)
+        return tuple(torch.allclose(layer.weight.detach().sum(1), sums) for layer, sums in pairs)  # type: ignore[return-value]
+
+    assert planned() == (False, True)
+    assert planned(min_length=2) == (True, True)
+    assert planned(min_length=3) == (False, True)
+    if way != "centralize_gradients_":
+        assert planned(overrides={"0.weight": "rows"}, min_length=5) == (True, False)
+    with pytest.raises(ValueError, match="min_length must be an integer of 2 or more, got 1"):
+        planned(min_length=1)
+
+
+def test_conv1d_outside_transformers_is_conv1d() -> None:
+    """Copies of GPT-2's Conv1D (weight (in, out), attribute nf) in nanoGPT-era code."""
+
+    class Conv1D(nn.Module):
+        def __init__(self, nf: int, nx: int) -> None:
+            super().__init__()
+            self.nf = nf
+            self.weight, self.bias = nn.Parameter(torch.randn(nx, nf)), nn.Parameter(torch.zeros(nf))
+
+    class Unrelated(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(6, 4))
+
+    Unrelated.__name__ = "Conv1D"
+    plan = gradcent.explain([Conv1D(4, 6), Unrelated()])
+    assert [entry.layout for entry in plan.entries] == [gradcent.Layout.columns((6, 4)), None, None]
+    assert plan.entries[2].why.code is ReasonCode.UNKNOWN_MODULE
+
+
+def test_adagrads_forms_agree_in_float16_where_torchs_agree() -> None:
+    """PyTorch's test_optim: on vectors of length 2 the centralized gradients were too small to square."""
+    ends = []
+    for fused in (False, True):
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(2, 3), nn.Sigmoid(), nn.Linear(3, 1), nn.Sigmoid()).half()
+        x = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], dtype=torch.half).reshape(3, 2)
+        optimizer = gradcent.attach(torch.optim.Adagrad(model.parameters(), lr=0.1, fused=fused), model)
+        for step in range(7):
+            optimizer.zero_grad()
+            if step != 3:
+                model(x).sum().backward()
+            optimizer.step()
+        ends.append([param.detach() for param in model.parameters()])
+    torch.testing.assert_close(ends[0], ends[1], rtol=5e-3, atol=5e-4)

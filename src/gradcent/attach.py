@@ -16,6 +16,7 @@ from .gradient_hooks import hooked_handles
 from .operator import vector_means
 from .optim._class_exchange import centralized_class, plain_class
 from .plan import ExampleForward, Layers, Overrides, Plan, models_of
+from .plan.planner import MIN_LENGTH
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
 
@@ -29,6 +30,7 @@ def attach(
     at: At = "gradient",
     decay: Decay = "auto",
     overrides: Overrides | None = None,
+    min_length: int = MIN_LENGTH,
     kernel: str = "auto",
     nonfinite: NonFinite = "propagate",
     example: Any = None,
@@ -49,13 +51,14 @@ def attach(
         decay: "auto", or how the optimizer applies weight decay if gradcent cannot know: "coupled"
             gives the paper's P(g + λw); "decoupled" leaves λw out of the projection.
         overrides: layouts by parameter name pattern or module type, see docs/layouts.md.
+        min_length: weight vectors shorter than this are left alone, see docs/layouts.md.
         kernel: "auto", or one of "native", "triton", "foreach", "reference", obeyed or refused.
         nonfinite: "propagate" nan and inf as the optimizer would see them, "raise", or "skip_step".
         example: a batch, passed to the model as its forward takes it (a tensor, a tuple of arguments, a dict of
             keywords). One forward pass shows the weight vectors of modules that gradcent does not know.
         example_forward: ``(model, example) -> anything``, for models that are called in another way.
     """
-    options = Options(layers, at, decay, overrides, kernel, nonfinite)
+    options = Options(layers, at, decay, overrides, kernel, nonfinite, min_length)
     _refuse(optimizer, model)
     centralized: Any = centralized_class(type(optimizer))  # type: ignore[arg-type]
     centralized._check_options(options)

@@ -20,7 +20,7 @@ from .decay import decay_kind
 from .kernels.layout_cache import LayoutCache
 from .layout import Layout
 from .plan import ExampleForward, Layers, Overrides, Plan, ReasonCode
-from .plan.planner import LAYERS
+from .plan.planner import LAYERS, MIN_LENGTH, check_min_length
 
 At = Literal["gradient", "update"]
 Decay = Literal["auto", "coupled", "decoupled"]
@@ -42,8 +42,10 @@ class Options:
     overrides: Overrides | None = None
     kernel: str = "auto"
     nonfinite: NonFinite = "propagate"
+    min_length: int = MIN_LENGTH
 
     def __post_init__(self) -> None:
+        check_min_length(self.min_length)
         _one_of("layers", self.layers, LAYERS)
         _one_of("at", self.at, ("gradient", "update"))
         _one_of("decay", self.decay, ("auto", "coupled", "decoupled"))
@@ -75,6 +77,7 @@ class Attachment:
             plan,
             layers=options.layers,
             overrides=options.overrides,
+            min_length=options.min_length,
             example=example,
             example_forward=example_forward,
         )
@@ -244,6 +247,7 @@ class Attachment:
                 model,
                 layers=self.options.layers,
                 overrides=self.options.overrides,
+                min_length=self.options.min_length,
                 traced=self._whole_plan.traced,
             )
 

@@ -23,6 +23,7 @@ from .functional import centralize
 from .layout import Layout
 from .operator import vector_means
 from .plan import Layers, Overrides, Plan
+from .plan.planner import MIN_LENGTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class Monitor:
         every: read one step in this many; the others cost nothing.
         callback: called with the list of readings of each step that is read, e.g. to log them.
         keep: how many of the newest readings stay in `readings`; `removed`, `verdict` and the table use them.
-        plan, layers, overrides: as in :func:`gradcent.attach`.
+        plan, layers, overrides, min_length: as in :func:`gradcent.attach`.
     """
 
     def __init__(
@@ -60,12 +61,13 @@ class Monitor:
         plan: Plan | None = None,
         layers: Layers = "all",
         overrides: Overrides | None = None,
+        min_length: int = MIN_LENGTH,
     ) -> None:
         if not isinstance(every, int) or every < 1:
             raise ValueError(f"every must be a whole number, 1 or more, got {every}")
         if not isinstance(keep, int) or keep < 1:
             raise ValueError(f"keep must be a whole number, 1 or more, got {keep}")
-        self.plan = Plan.chosen(model, plan, layers=layers, overrides=overrides)
+        self.plan = Plan.chosen(model, plan, layers=layers, overrides=overrides, min_length=min_length)
         self.plan.require_something()
         self.every, self.callback, self.keep = every, callback, keep
         self.steps = 0

@@ -19,6 +19,7 @@ from .dtensor import centralize as sharded
 from .functional import centralize
 from .layout import Layout
 from .plan import ExampleForward, Layers, Overrides, Plan, models_of
+from .plan.planner import MIN_LENGTH
 
 
 class GradientHandles:
@@ -46,6 +47,7 @@ def attach_to_gradients(
     plan: Plan | None = None,
     layers: Layers = "all",
     overrides: Overrides | None = None,
+    min_length: int = MIN_LENGTH,
     example: Any = None,
     example_forward: ExampleForward | None = None,
 ) -> GradientHandles:
@@ -58,7 +60,13 @@ def attach_to_gradients(
     models = models_of(model)
     _refuse(models)
     plan = Plan.chosen(
-        model, plan, layers=layers, overrides=overrides, example=example, example_forward=example_forward
+        model,
+        plan,
+        layers=layers,
+        overrides=overrides,
+        min_length=min_length,
+        example=example,
+        example_forward=example_forward,
     )
     plan.warn_if_unknown(stacklevel=2)
     plan.require_something()
@@ -183,6 +191,7 @@ def centralize_gradients_(
     *,
     layers: Layers = "all",
     overrides: Overrides | None = None,
+    min_length: int = MIN_LENGTH,
     kernel: str = "auto",
 ) -> None:
     """Centralize the gradients that are there now, in place; for loops that do everything by hand.
@@ -190,7 +199,7 @@ def centralize_gradients_(
     Pass a :class:`Plan` instead of the model to plan once and call often.
     """
     ready = model if isinstance(model, Plan) else None
-    plan = Plan.chosen(model, ready, layers=layers, overrides=overrides)  # type: ignore[arg-type]
+    plan = Plan.chosen(model, ready, layers=layers, overrides=overrides, min_length=min_length)  # type: ignore[arg-type]
     plan.require_something()
     trained = [
         (each, entry.layout)

@@ -123,10 +123,10 @@ def test_recipes_have_the_papers_cells_and_settings(recipe):
 
 
 def linear_experiment(clip: float | None) -> Experiment:
-    x = torch.arange(8.0).reshape(4, 2)
+    x = torch.arange(12.0).reshape(4, 3)
     return Experiment(
         name="linear",
-        model=lambda: nn.Linear(2, 1),
+        model=lambda: nn.Linear(3, 1),
         train_data=TensorDataset(x, 50 * x.sum(1, keepdim=True)),
         eval_data=TensorDataset(x, x.sum(1, keepdim=True)),
         loss=nn.functional.mse_loss,
@@ -148,7 +148,7 @@ def test_clipping_comes_before_centralizing(tmp_path):
     from gradcent_lab.data import random_streams as seeds
 
     seeds.seed_everything(0, "weights")
-    first = nn.Linear(2, 1)
+    first = nn.Linear(3, 1)
     before = [p.detach().clone() for p in first.parameters()]
     loss = nn.functional.mse_loss(first(made.train_data.tensors[0]), made.train_data.tensors[1])
     gradients = torch.autograd.grad(loss, list(first.parameters()))

@@ -63,7 +63,7 @@ def attach_each(optimizers: Any, model: Any, **options: Any) -> None:
     in the log; if that is so for all of them, it is an error.
     """
     everyone = list(optimizers)
-    chosen = {name: options[name] for name in ("layers", "overrides") if name in options}
+    chosen = {name: options[name] for name in ("layers", "overrides", "min_length") if name in options}
     plan = options.get("plan") or Plan.of(model, **chosen)
     left = []
     for number, optimizer in enumerate(everyone):

@@ -48,7 +48,10 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
                 "Learner(…, opt_func=partial(OptimWrapper, opt=torch.optim.AdamW))"
             )
         self.plan = self.options.get("plan") or Plan.of(
-            self.learn.model, layers=self.checked.layers, overrides=self.checked.overrides
+            self.learn.model,
+            layers=self.checked.layers,
+            overrides=self.checked.overrides,
+            min_length=self.checked.min_length,
         )
         self.plan.require_something()
         logger.info("gradcent at the gradient: %s", self.plan.summary())

@@ -52,7 +52,8 @@ def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[typ
         raise TypeError(
             f"optim={args.optim!r} is built by {plain!r}, not by a class of optimizer: use CentralizeCallback"
         )
-    plan = Plan.of(model, layers=options.get("layers", "all"), overrides=options.get("overrides"))
+    planned = {name: options.pop(name) for name in ("layers", "overrides", "min_length") if name in options}
+    plan = Plan.of(model, **planned)
     # Trainer takes a "model" among the kwargs for the list of parameters, so the plan goes instead of it.
     made: type = centralized_class(plain)  # type: ignore[arg-type]
     return made, {**kwargs, "plan": plan, **options}

@@ -6,6 +6,7 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 from ..attachment import SWITCH, Attachment, Options
+from ..plan.planner import MIN_LENGTH
 from ..step_hooks import StepHooks
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class Centralized(_OptimizerBase):
         at: Any = "gradient",
         decay: Any = "auto",
         overrides: Any = None,
+        min_length: int = MIN_LENGTH,
         kernel: str = "auto",
         nonfinite: Any = "propagate",
         centralize: bool = True,
@@ -38,7 +40,7 @@ class Centralized(_OptimizerBase):
         example_forward: Any = None,
         **kwargs: Any,
     ) -> None:
-        options = Options(layers, at, decay, overrides, kernel, nonfinite)
+        options = Options(layers, at, decay, overrides, kernel, nonfinite, min_length)
         self._check_options(options)
         super().__init__(params, *args, **kwargs)
         if centralize:

@@ -41,6 +41,7 @@ class ReasonCode(Enum):
     NOT_SELECTED = "not selected by layers="
     SHARED_CONFLICT = "shared by layers that lay it out differently"
     TOO_SHORT = "vectors too short"
+    LORA_B = "LoRA's B"
     DTYPE = "of a dtype without gradients"
     EMPTY = "without elements"
     USER_RULE = "left alone by a registered rule"

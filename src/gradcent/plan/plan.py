@@ -14,7 +14,7 @@ from . import render
 from .entry import Entry, Reason, ReasonCode
 from .forward import ExampleForward
 from .owners import describe, parameters_of
-from .planner import Layers, Override, Parameter, Use, check_layers, finalize, plan_parameters
+from .planner import MIN_LENGTH, Layers, Override, Parameter, Use, check_layers, finalize, plan_parameters
 from .rules import ModuleRules
 from .traced import Traced
 from .tracing import trace
@@ -40,6 +40,7 @@ class Plan:
         *,
         layers: Layers = "all",
         overrides: Overrides | None = None,
+        min_length: int = MIN_LENGTH,
         example: Any = None,
         example_forward: ExampleForward | None = None,
         traced: Mapping[str, Traced] | None = None,
@@ -67,6 +68,7 @@ class Plan:
             ModuleRules(models),
             layers=layers,
             overrides=overrides,
+            min_length=min_length,
             trace=None if traced is None else look_up,
         )
         return cls(entries, traced)
@@ -79,18 +81,25 @@ class Plan:
         *,
         layers: Layers = "all",
         overrides: Overrides | None = None,
+        min_length: int = MIN_LENGTH,
         example: Any = None,
         example_forward: ExampleForward | None = None,
     ) -> Plan:
         """Return the given plan, or plan the model; options that a given plan would ignore are refused."""
         if plan is None:
             return cls.of(
-                model, layers=layers, overrides=overrides, example=example, example_forward=example_forward
+                model,
+                layers=layers,
+                overrides=overrides,
+                min_length=min_length,
+                example=example,
+                example_forward=example_forward,
             )
-        if layers != "all" or overrides or example is not None or example_forward is not None:
+        chosen = layers != "all" or overrides or min_length != MIN_LENGTH
+        if chosen or example is not None or example_forward is not None:
             raise ValueError(
-                "the plan is made already, so layers=, overrides= and example= would change nothing: pass them to "
-                "gradcent.explain(model, …), which makes the plan, or pass the model instead of the plan"
+                "the plan is made already, so layers=, overrides=, min_length= and example= would change nothing: pass "
+                "them to gradcent.explain(model, …), which makes the plan, or pass the model instead of the plan"
             )
         return plan if model is None else plan.rebound(model)
 
@@ -230,6 +239,7 @@ def explain(
     *,
     layers: Layers = "all",
     overrides: Overrides | None = None,
+    min_length: int = MIN_LENGTH,
     example: Any = None,
     example_forward: ExampleForward | None = None,
 ) -> Plan:
@@ -244,7 +254,12 @@ def explain(
     left alone: 1 tensor (1 bias)
     """
     return Plan.of(
-        model, layers=layers, overrides=overrides, example=example, example_forward=example_forward
+        model,
+        layers=layers,
+        overrides=overrides,
+        min_length=min_length,
+        example=example,
+        example_forward=example_forward,
     )
 
 

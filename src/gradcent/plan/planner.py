@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import re
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -79,20 +80,30 @@ class Resolver(Protocol):
 Trace = Callable[[Parameter], Traced | None]
 
 
+# A weight vector of length n keeps n − 1 of its n directions. With n = 2 only the direction (1, −1) is left: GC would
+# choose the direction of every step. From n = 3 on the gradient decides.
+MIN_LENGTH = 3
+
+
 def plan_parameters(
     parameters: Iterable[Parameter],
     resolver: Resolver,
     *,
     layers: Layers = "all",
     overrides: Mapping[Any, Override] | None = None,
+    min_length: int = MIN_LENGTH,
     trace: Trace | None = None,
 ) -> list[tuple[Any, Entry]]:
     """Return (key, entry) for every parameter; an override that decides nothing is an error."""
+    check_min_length(min_length)
     check_layers(layers, traced=trace is not None)
     chosen = _Overrides(overrides, resolver.module_base)
     parameters = list(parameters)
     planned = [
-        (parameter.key, _plan_one(parameter, resolver, layers, chosen, trace and trace(parameter)))
+        (
+            parameter.key,
+            _plan_one(parameter, resolver, layers, chosen, min_length, trace and trace(parameter)),
+        )
         for parameter in parameters
     ]
     chosen.require_all_used(parameters, resolver)
@@ -112,8 +123,22 @@ def check_layers(layers: object, *, traced: bool = False) -> None:
         )
 
 
+def check_min_length(min_length: object) -> None:
+    """Raise if ``min_length`` is not a length."""
+    if not isinstance(min_length, int) or isinstance(min_length, bool) or min_length < 2:
+        raise ValueError(
+            f"min_length must be an integer of 2 or more, got {min_length!r}: the centralized gradient of a vector of "
+            "length 1 is always zero"
+        )
+
+
 def _plan_one(
-    parameter: Parameter, resolver: Resolver, layers: Layers, overrides: _Overrides, traced: Traced | None
+    parameter: Parameter,
+    resolver: Resolver,
+    layers: Layers,
+    overrides: _Overrides,
+    min_length: int,
+    traced: Traced | None,
 ) -> Entry:
     entry = Entry(parameter.name, resolver.module_name(parameter.uses[0]), parameter.shape, None)
     if traced is not None:
@@ -127,7 +152,7 @@ def _plan_one(
     if traced is not None and answer is not None:
         answers = [_select(Resolved(answer, traced.kind), layers, traced)]
         layout, why = _merge_shared(answers, parameter.uses)
-        return finalize(replace(entry, layout=layout, why=why, source="trace"), parameter)
+        return finalize(replace(entry, layout=layout, why=why, source="trace"), parameter, min_length)
     answers = [
         _unknown(use, resolver, parameter.shape) if result is None else _select(result, layers, traced)
         for use, result in zip(parameter.uses, resolved, strict=True)
@@ -135,7 +160,7 @@ def _plan_one(
     layout, why = _merge_shared(answers, parameter.uses)
     if traced is not None and layout is not None:
         _check_agreement(parameter, layout, traced)
-    return finalize(replace(entry, layout=layout, why=why, source="rule"), parameter)
+    return finalize(replace(entry, layout=layout, why=why, source="rule"), parameter, min_length)
 
 
 def _applies(resolved: Resolved | None) -> bool:
@@ -183,13 +208,23 @@ def no_vectors(name: str, shape: tuple[int, ...]) -> Reason:
     return Reason(ReasonCode.SINGLE_NUMBER, "a single number")
 
 
-def finalize(entry: Entry, parameter: Parameter) -> Entry:
-    """Apply what holds for every layer: short vectors, dtypes without gradients, frozen parameters."""
+def finalize(entry: Entry, parameter: Parameter, min_length: int = MIN_LENGTH) -> Entry:
+    """Apply what holds for every layer: short vectors, LoRA's B, dtypes without gradients, frozen parameters.
+
+    An override decides for short vectors and for LoRA's B, too.
+    """
     if entry.layout is None:
         return entry
-    if entry.layout.length == 1:
+    length = entry.layout.length
+    if length == 1:
         text = "vectors of length 1: the centralized gradient would always be zero"
         return replace(entry, layout=None, why=Reason(ReasonCode.TOO_SHORT, text))
+    if length < min_length and entry.source != "override":
+        text = f"vectors of length {length}, shorter than min_length={min_length}"
+        return replace(entry, layout=None, why=Reason(ReasonCode.TOO_SHORT, text))
+    if _is_lora_b(parameter) and entry.source != "override":
+        text = "LoRA's B starts at 0: centralizing keeps the sums of its rows at 0 and costs the adapter one rank"
+        return replace(entry, layout=None, why=Reason(ReasonCode.LORA_B, text))
     if parameter.bad_dtype:
         text = f"dtype {parameter.bad_dtype} has no gradient"
         return replace(entry, layout=None, why=Reason(ReasonCode.DTYPE, text))
@@ -200,6 +235,11 @@ def finalize(entry: Entry, parameter: Parameter) -> Entry:
         text = f"{entry.reason}; {text}" if entry.reason else text
         return replace(entry, frozen=True, why=Reason(ReasonCode.FROZEN, text))
     return entry
+
+
+def _is_lora_b(parameter: Parameter) -> bool:
+    """Whether a name says so: PEFT's, loralib's and lit-gpt's lora_B, torchtune's lora_b."""
+    return any("lora_b" in re.split(r"[./]", use.name.lower()) for use in parameter.uses)
 
 
 def _unknown(use: Use, resolver: Resolver, shape: tuple[int, ...]) -> Reason:

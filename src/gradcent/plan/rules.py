@@ -114,8 +114,9 @@ def find(module: nn.Module) -> ClassRule | None:
     for ancestor in type(module).__mro__:
         if ancestor in _RULES:
             return _RULES[ancestor]
-        if ancestor.__name__ == "Conv1D" and ancestor.__module__.startswith("transformers."):
-            return ClassRule(_hf_conv1d, "linear")  # known by name, so that transformers is not imported
+        # transformers' Conv1D and its copies in nanoGPT-era code, known by name and attribute
+        if ancestor.__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int):
+            return ClassRule(_hf_conv1d, "linear")
     return None
 
 
