@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from .decay import decay_kind
+from .dtensor.centralize import UpdateProjection
 from .kernels.layout_cache import LayoutCache
 from .layout import Layout
 from .plan import ExampleForward, Layers, Overrides, Plan, ReasonCode
@@ -85,6 +86,7 @@ class Attachment:
         self.identity = f"gradcent-{next(_identities)}"  # a compiled step belongs to one attachment
         self.skipped_steps = 0
         self.cache = LayoutCache()
+        self._projections: dict[int, tuple[list[Layout | None], UpdateProjection]] = {}
         self.traced_plan: tuple[Any, ...] | None = None  # for optim/_traced_step.py
         self.plan = Plan([])
         self._whole_plan = plan
@@ -150,6 +152,15 @@ class Attachment:
             self._plan_replaced_params(parameters)
         self._plan_reshaped_params(parameters)
         return [self.plan.layout(parameter) for parameter in parameters]
+
+    def projection(self, params: Sequence[Tensor]) -> UpdateProjection:
+        """Return the projection of these parameters' update, reused across steps."""
+        layouts, _ = self.cache.lists(self, params)
+        key = id(params[0]) if params else 0
+        entry = self._projections.get(key)
+        if entry is None or entry[0] is not layouts:  # the cache returns the same list as long as it is valid
+            entry = self._projections[key] = layouts, UpdateProjection(layouts, self.options.kernel)
+        return entry[1]
 
     def add_group(
         self, optimizer: torch.optim.Optimizer, group: dict[str, Any], *, said: bool = True
@@ -263,6 +274,8 @@ class Attachment:
             "_whole_plan": whole,
             "options": options,
             "cache": LayoutCache(),
+            "_projections": {},
+            "traced_plan": None,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""Step hooks: GC for optimizers whose inside is not known, and the check for non-finite gradients.
+"""Step hooks: GC for optimizers whose step is not known, and the check for non-finite gradients.
 
-A step-pre-hook alone is silently off under `step(closure)`, because the closure's backward fills the
-gradients after it ran. So a closure is wrapped, and the work is done when it returns.
+A step-pre-hook runs before the closure of `step(closure)`, whose backward computes the gradients. So a closure is
+wrapped, and its gradients are centralized when it returns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .attachment import Attachment, all_finite, local
 from .dtensor import centralize as sharded
-from .layout import Layout
+from .dtensor.centralize import UpdateProjection
 
 
 class StepHooks:
@@ -24,10 +24,10 @@ class StepHooks:
         self.attachment = attachment
         self.gradients = gradients  # centralize p.grad in place
         self.updates = updates  # project the change of the weight
-        self.planned: list[tuple[Tensor, Layout]] = []
-        self.means: list[Tensor] = []
-        self.hidden: list[tuple[Tensor, Tensor]] = []
-        self.depth = 0
+        self.params: list[Tensor] = []  # of all groups, in this step
+        self.projection: UpdateProjection | None = None  # of their update in this step
+        self.hidden: list[tuple[Tensor, Tensor]] = []  # gradients taken away so that the step skips them
+        self.depth = 0  # of steps that call each other
         self.evaluations = 0  # calls of the closure in this step
         self.handles: list[Any] = []
 
@@ -39,21 +39,29 @@ class StepHooks:
         ]
 
     def remove(self) -> None:
-        """Take the hooks off again."""
+        """Remove the hooks."""
         for handle in self.handles:
             handle.remove()
 
     def begin(self) -> None:
-        """Start of an outermost step: forget what an interrupted one left."""
+        """Start an outermost step: clear what an interrupted one left."""
         self.depth = 0
-        self.planned.clear()
-        self.means.clear()
-        self.hidden.clear()
+        self.hidden = []
+        self._clear_update()
+
+    def _clear_update(self) -> None:
+        self.params, self.projection = [], None
 
     def before(
         self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """Run before the optimizer's step."""
+        """Run before the optimizer's step. Hooks run outside the step's own no_grad."""
+        with torch.no_grad():
+            return self._before(optimizer, args, kwargs)
+
+    def _before(
+        self, optimizer: torch.optim.Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if self.gradients or self.updates:
             self.depth += 1
             if self.depth > 1:  # a subclass whose step calls its parent's: the hooks of both run
@@ -63,13 +71,9 @@ class StepHooks:
                 return None
         self.evaluations = 0
         if self.updates:
-            parameters = [each for group in optimizer.param_groups for each in group["params"]]
-            layouts = self.attachment.layouts(parameters)
-            self.planned = [
-                (each, layout) for each, layout in zip(parameters, layouts, strict=True) if layout is not None
-            ]
-            with torch.no_grad():  # hooks run outside the optimizer's own
-                self.means = sharded.vector_means(*self.lists())
+            self.params = [param for group in optimizer.param_groups for param in group["params"]]
+            self.projection = self.attachment.projection(self.params)
+            self.projection.record(self.params)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if not callable(closure):
             self.gradients_ready(optimizer)
@@ -78,7 +82,7 @@ class StepHooks:
         def wrapped(*inputs: Any, **options: Any) -> Any:
             self.show()
             self.evaluations += 1
-            result = closure(*inputs, **options)
+            result = closure(*inputs, **options)  # in the grad mode of the step that calls it
             with torch.no_grad():
                 self.gradients_ready(optimizer)
             return result
@@ -88,7 +92,7 @@ class StepHooks:
         return args, {**kwargs, "closure": wrapped}
 
     def gradients_ready(self, optimizer: torch.optim.Optimizer) -> None:
-        """Check and centralize what backward left in the parameters' `grad`."""
+        """Check and centralize the gradients that backward computed."""
         if self.attachment.options.nonfinite != "propagate":
             self.check(optimizer)
         if self.gradients:
@@ -98,38 +102,38 @@ class StepHooks:
         """Centralize `p.grad` in place."""
         for group in optimizer.param_groups:
             decay = group["weight_decay"] if self.attachment.projects_decay(optimizer, group) else 0.0
-            parameters = [
-                each for each in group["params"] if each.grad is not None and not each.grad.is_sparse
+            params = [
+                param for param in group["params"] if param.grad is not None and not param.grad.is_sparse
             ]
             if group.get("maximize"):
                 decay = -decay
-            # a GradScaler's, before a step that unscales by itself
+            # a GradScaler's, before a step that unscales the gradients itself
             scale = getattr(optimizer, "grad_scale", None)
+            layouts, _ = self.attachment.cache.lists(self.attachment, params)
             sharded.centralize_gradients_(
-                parameters,
-                self.attachment.layouts(parameters),
+                params,
+                layouts,
                 decay=decay if scale is None else decay * scale,
                 kernel=self.attachment.options.kernel,
             )
 
     def check(self, optimizer: torch.optim.Optimizer) -> None:
-        """Look for nan and inf; raise, or hide all gradients so that the step passes over them."""
-        found = getattr(optimizer, "found_inf", None)
-        overflowed = found is not None and bool(local(found))
-        parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        trained = [each for each in parameters if each.grad is not None]
-        # A worker without gradients, or whose scaler knows already, takes part as well: the others wait for it.
-        if all_finite([each.grad for each in trained], parameters[0].device, overflowed):
+        """Raise on nan and inf, or hide all gradients so that the step skips them."""
+        found_inf = getattr(optimizer, "found_inf", None)
+        overflowed = found_inf is not None and bool(local(found_inf))
+        params = [param for group in optimizer.param_groups for param in group["params"]]
+        trained = [param for param in params if param.grad is not None]
+        # all_finite is a collective call: a rank without gradients, or with a GradScaler's verdict, takes part too.
+        finite = all_finite([param.grad for param in trained], params[0].device, overflowed)
+        if finite or overflowed:  # after an overflow the GradScaler skips the step
             return
-        if overflowed:
-            return  # the GradScaler has this step change nothing
         if self.attachment.options.nonfinite == "raise":
             names = [
                 entry.name
                 for parameter, entry in self.attachment.plan.named()
                 if parameter.grad is not None and not bool(torch.isfinite(local(parameter.grad)).all())
             ]
-            where = ", ".join(names[:3]) or "another worker"
+            where = ", ".join(names[:3]) or "another rank"
             changed = (
                 f"found when the step called its closure for the {self.evaluations}. time, after it had changed "
                 "parameters: load a checkpoint before you go on"
@@ -143,12 +147,12 @@ class StepHooks:
                 "gradcent: gradient with nan or inf, step skipped; gradcent.attached(optimizer).skipped_steps counts",
                 stacklevel=2,
             )
-        self.hidden = [(each, each.grad) for each in trained]
-        for each in trained:
-            each.grad = None
+        self.hidden = [(param, param.grad) for param in trained]
+        for param in trained:
+            param.grad = None
 
     def show(self) -> None:
-        """Give hidden gradients back."""
+        """Restore hidden gradients."""
         for parameter, gradient in self.hidden:
             parameter.grad = gradient
         self.hidden = []
@@ -159,10 +163,7 @@ class StepHooks:
         if self.depth:
             return
         self.show()
-        with torch.no_grad():
-            sharded.restore_means_(*self.lists(), self.means)
-        self.planned, self.means = [], []
-
-    def lists(self) -> tuple[list[Tensor], list[Layout]]:
-        """The parameters whose update is being projected, and their layouts."""
-        return [each for each, _ in self.planned], [layout for _, layout in self.planned]
+        if self.projection is not None:
+            with torch.no_grad():
+                self.projection.restore_(self.params)
+        self._clear_update()

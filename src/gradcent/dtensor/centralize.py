@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from .. import kernels
+from ..kernels.means import ListMeans
 from ..layout import Layout
-from ..operator import restore_means_ as _restore_means_
-from ..operator import vector_means as _vector_means
 from .geometry import Share, share
 
 
@@ -105,43 +104,59 @@ def centralize_gradients_(
                 _local(gradient).copy_(_local(result))
 
 
-def vector_means(weights: Sequence[Tensor], layouts: Sequence[Layout]) -> list[Tensor]:
-    """Return the means (local sums of split vectors) that :func:`restore_means_` restores; no communication."""
-    if not any_sharded(weights):
-        return [_vector_means(weight, layout) for weight, layout in zip(weights, layouts, strict=True)]
+class UpdateProjection:
+    """Projects the change of a list of weights in a step, for `at="update"`: record, step, restore.
+
+    Entries of ``layouts`` that are None mark tensors that are left alone.
+    """
+
+    def __init__(self, layouts: Sequence[Layout | None], kernel: str = "auto") -> None:
+        self.kernel = kernel
+        self.indices = [index for index, layout in enumerate(layouts) if layout is not None]
+        self.layouts = [layout for layout in layouts if layout is not None]
+        self._means = ListMeans(self.layouts, kernel)
+        self._sharded: tuple[ListMeans, list[Tensor]] | None = None
+
+    def record(self, params: Sequence[Tensor]) -> None:
+        """Record the means before the step; no communication."""
+        weights = [params[index] for index in self.indices]
+        self._sharded = None
+        if not any_sharded(weights):
+            self._means.record(weights)
+            return
+        whole, split = _whole_and_split(weights, self.layouts)
+        means = ListMeans([shard.layout for shard in whole if shard.layout is not None], self.kernel)
+        means.record([shard.local for shard in whole])
+        self._sharded = means, [_sums(shard.local, shard.share) for shard in split]
+
+    def restore_(self, params: Sequence[Tensor]) -> None:
+        """Restore the means after the step; one all-reduce for all split vectors."""
+        weights = [params[index] for index in self.indices]
+        if self._sharded is None:
+            self._means.restore_(weights)
+            return
+        means, sums = self._sharded
+        with torch.no_grad():
+            whole, split = _whole_and_split(weights, self.layouts)
+            means.restore_([shard.local for shard in whole])
+            drifts = [
+                (shard, _sums(shard.local, shard.share) - before)
+                for shard, before in zip(split, sums, strict=True)
+            ]
+            for shard, drift in zip(split, _all_reduce_sums(drifts), strict=True):
+                shard.local.copy_(_shifted(shard.local, shard.share, drift))
+        self._sharded = None
+
+
+def _whole_and_split(
+    weights: Sequence[Tensor], layouts: Sequence[Layout]
+) -> tuple[list[_Shard], list[_Shard]]:
+    """Return the shards whose vectors are whole and those whose vectors are split; some hold no element at all."""
     shards = [
         _Shard.of(weight.detach(), layout, weight) for weight, layout in zip(weights, layouts, strict=True)
     ]
-    return [_local_means(shard) for shard in shards]
-
-
-def _local_means(shard: _Shard) -> Tensor:
-    if shard.share is not None:
-        return _sums(shard.local, shard.share)
-    if shard.layout is None:  # this rank holds no element of the tensor
-        return shard.local
-    return _vector_means(shard.local, shard.layout)
-
-
-def restore_means_(weights: Sequence[Tensor], layouts: Sequence[Layout], means: Sequence[Tensor]) -> None:
-    """Shift each weight vector so that its mean is the given one; one all-reduce for all split vectors."""
-    if not any_sharded(weights):
-        for weight, layout, mean in zip(weights, layouts, means, strict=True):
-            _restore_means_(weight, layout, mean)
-        return
-    with torch.no_grad():
-        split: list[tuple[_Shard, Tensor]] = []
-        for weight, layout, before in zip(weights, layouts, means, strict=True):
-            shard = _Shard.of(weight.detach(), layout, weight)
-            if shard.share is not None:
-                split.append((shard, before))
-            elif shard.layout is not None:
-                _restore_means_(shard.local, shard.layout, before)
-        drifts = _all_reduce_sums(
-            [(shard, _sums(shard.local, shard.share) - before) for shard, before in split]
-        )
-        for (shard, _), drift in zip(split, drifts, strict=True):
-            shard.local.copy_(_shifted(shard.local, shard.share, drift))
+    whole = [shard for shard in shards if shard.share is None and shard.layout is not None]
+    return whole, [shard for shard in shards if shard.share is not None]
 
 
 def whole_vectors(tensor: Tensor, layout: Layout) -> tuple[Tensor, Layout] | None:

@@ -56,11 +56,11 @@ class ExplicitStep(ListStep):
 
     def _before_update(
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]
-    ) -> tuple[list[Tensor], list[Any]]:
-        """Return the gradients for torch's functional form, and the means that `_after_update` restores."""
+    ) -> tuple[list[Tensor], Any]:
+        """Return the gradients for torch's functional form, and what `_after_update` needs."""
         attachment = self._gradcent
         if attachment is None:
-            return grads, []
+            return grads, None
         decay = signed_decay(group)
         scale = getattr(self, "grad_scale", None)  # a GradScaler's: torch computes g/s + λw, so λ becomes sλ
         if torch.compiler.is_compiling():
@@ -69,15 +69,15 @@ class ExplicitStep(ListStep):
             return before_update(attachment, params, grads, 0.0)
         return before_update(attachment, params, grads, decay if scale is None else decay * scale)
 
-    def _after_update(self, params: list[Tensor], means: list[Any]) -> None:
-        """Restore the means of the weight vectors, for `at="update"`."""
+    def _after_update(self, params: list[Tensor], recorded: Any) -> None:
+        """Project the update, for `at="update"`."""
         attachment = self._gradcent
         if attachment is None:
             return
         if torch.compiler.is_compiling():
-            traced.after_update(attachment.identity, params, means)
+            traced.after_update(attachment.identity, params, recorded)
         else:
-            after_update(attachment, params, means)
+            after_update(params, recorded)
 
     def _check_graph_capture(self) -> None:
         """Run torch's check for CUDA graph capture, whose name depends on the release."""

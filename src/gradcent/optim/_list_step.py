@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..attachment import Attachment
 from ..dtensor import centralize as sharded
+from ..dtensor.centralize import UpdateProjection
 from . import _traced_step as traced
 from ._base import Centralized
 
@@ -65,28 +66,26 @@ def mark_step(step: Callable[..., Any]) -> Callable[..., Any]:
 
 def before_update(
     attachment: Attachment, params: list[Tensor], grads: list[Tensor], decay: float | Tensor
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the gradients for torch's functional form, and the means that `after_update` restores."""
+) -> tuple[list[Tensor], UpdateProjection | None]:
+    """Return the gradients for torch's functional form, and the projection that `after_update` needs."""
     options = attachment.options
-    layouts, _ = attachment.cache.lists(attachment, params)
     if options.at == "gradient":
-        return sharded.centralized(grads, layouts, params, decay=decay, kernel=options.kernel), []
+        layouts, _ = attachment.cache.lists(attachment, params)
+        return sharded.centralized(grads, layouts, params, decay=decay, kernel=options.kernel), None
     if options.kernel in ("native", "triton"):
         raise TypeError(
             f"kernel={options.kernel!r} cannot project the update of this step: its tensors or options (foreach, "
             "fused=False, amsgrad, capturable, …) need torch's own form. Use kernel='auto'"
         )
-    centralized = [param for param, layout in zip(params, layouts, strict=True) if layout is not None]
-    means = sharded.vector_means(centralized, [layout for layout in layouts if layout is not None])
-    return grads, means
+    projection = attachment.projection(params)
+    projection.record(params)
+    return grads, projection
 
 
-def after_update(attachment: Attachment, params: list[Tensor], means: list[Tensor]) -> None:
-    """Restore the means of the weight vectors, for `at="update"`."""
-    if attachment.options.at == "update":
-        layouts, _ = attachment.cache.lists(attachment, params)
-        centralized = [param for param, layout in zip(params, layouts, strict=True) if layout is not None]
-        sharded.restore_means_(centralized, [layout for layout in layouts if layout is not None], means)
+def after_update(params: list[Tensor], projection: UpdateProjection | None) -> None:
+    """Project the update, for `at="update"`."""
+    if projection is not None:
+        projection.restore_(params)
 
 
 def signed_decay(options: Mapping[str, Any]) -> Any:

@@ -84,9 +84,9 @@ def _centralizing(
         # The functional form receives the group's weight_decay and its flags as keyword arguments.
         if not attachment.projects_decay(owner(), options):  # type: ignore[arg-type]
             decay = 0.0
-        grads, means = before_update(attachment, params, grads, decay)
+        grads, projection = before_update(attachment, params, grads, decay)
         functional(params, grads, *states, **options)
-        after_update(attachment, params, means)
+        after_update(params, projection)
 
     return centralizing
 

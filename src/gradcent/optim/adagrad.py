@@ -30,7 +30,7 @@ class Adagrad(ExplicitStep, torch.optim.Adagrad):
             has_sparse_grad, has_complex = self._init_group(group, params, grads, sums, steps)
             if self._try_fused_lists(fused_steps.ADAGRAD, group, params, grads, [sums, steps]):
                 continue
-            grads, means = self._before_update(group, params, grads)
+            grads, recorded = self._before_update(group, params, grads)
             adagrad(
                 params,
                 grads,
@@ -49,5 +49,5 @@ class Adagrad(ExplicitStep, torch.optim.Adagrad):
                 grad_scale=getattr(self, "grad_scale", None),
                 found_inf=getattr(self, "found_inf", None),
             )
-            self._after_update(params, means)
+            self._after_update(params, recorded)
         return loss

@@ -41,7 +41,7 @@ def adam_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, functio
         states = [exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps]
         if optimizer._try_fused_lists(rule, group, params, grads, states):
             continue
-        grads, means = optimizer._before_update(group, params, grads)
+        grads, recorded = optimizer._before_update(group, params, grads)
         beta1, beta2 = group["betas"]
         options = {}
         if "decoupled_weight_decay" in group:  # since torch 2.7, where AdamW became a subclass of Adam
@@ -69,5 +69,5 @@ def adam_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, functio
             found_inf=getattr(optimizer, "found_inf", None),
             **options,
         )
-        optimizer._after_update(params, means)
+        optimizer._after_update(params, recorded)
     return loss

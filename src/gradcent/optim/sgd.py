@@ -33,7 +33,7 @@ def sgd_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, function
         momentum_buffers: list[Tensor | None] = []
         has_sparse_grad = optimizer._init_group(group, params, grads, momentum_buffers)
         if not optimizer._try_fused_lists(rule, group, params, grads, [momentum_buffers]):
-            grads, means = optimizer._before_update(group, params, grads)
+            grads, recorded = optimizer._before_update(group, params, grads)
             functional(
                 params,
                 grads,
@@ -50,7 +50,7 @@ def sgd_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, function
                 grad_scale=getattr(optimizer, "grad_scale", None),
                 found_inf=getattr(optimizer, "found_inf", None),
             )
-            optimizer._after_update(params, means)
+            optimizer._after_update(params, recorded)
         if group["momentum"] != 0:
             for param, momentum_buffer in zip(params, momentum_buffers, strict=True):
                 optimizer.state[param]["momentum_buffer"] = momentum_buffer
