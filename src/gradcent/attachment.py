@@ -243,12 +243,17 @@ class Attachment:
                 )
         self.plan = self.plan.merged(self._whole_plan.restricted(reshaped))
 
-    def check_shapes(self, optimizer: torch.optim.Optimizer) -> None:
-        """Plan all groups again in which a parameter has another shape, before any of them is stepped."""
+    def check_shapes(self, optimizer: torch.optim.Optimizer, *, without_grad: bool = False) -> None:
+        """Plan all groups again in which a parameter has another shape, before any of them is stepped.
+
+        Parameters without a gradient are not stepped, so their shape matters only if ``without_grad``.
+        """
         for group in optimizer.param_groups:
             params = group["params"]
             if self.cache.reshaped(self, params):
-                self._plan_reshaped_params([param for param in params if param.grad is not None])
+                self._plan_reshaped_params(
+                    [param for param in params if without_grad or param.grad is not None]
+                )
 
     def _replan(self) -> None:
         """Layers may have been added to the model since; look once more."""

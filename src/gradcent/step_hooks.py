@@ -71,6 +71,7 @@ class StepHooks:
                 return None
         self.evaluations = 0
         if self.updates:
+            self.attachment.check_shapes(optimizer, without_grad=True)
             self.params = [param for group in optimizer.param_groups for param in group["params"]]
             self.projection = self.attachment.projection(self.params)
             self.projection.record(self.params)
@@ -100,6 +101,7 @@ class StepHooks:
 
     def centralize(self, optimizer: torch.optim.Optimizer) -> None:
         """Centralize `p.grad` in place."""
+        self.attachment.check_shapes(optimizer)
         for group in optimizer.param_groups:
             decay = group["weight_decay"] if self.attachment.projects_decay(optimizer, group) else 0.0
             params = [

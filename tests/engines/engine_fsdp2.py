@@ -213,7 +213,7 @@ def hooked(at: str = "gradient") -> dict[str, Any]:
     start = model()
     net = sharded(start)
     own = Own(net.parameters(), lr=0.05, momentum=0.9, weight_decay=0.05)
-    step_with = gradcent.attach(own, net, at=at, overrides=OVERRIDES)
+    step_with = gradcent.attach(own, net, at=at, decay="coupled", overrides=OVERRIDES)
     facts = train(net, step_with)
     return {"difference": difference(whole(net), reference(start, "sgd", at)), **facts}
 
