@@ -1,0 +1,305 @@
+"""The tasks of the calibration: a network, data and an optimizer each, in families.
+
+`expected` is what theory says before anything is trained: "nothing" where the inputs of most layers are
+centered by a normalization or an odd activation, "harm" where the target depends on the mean of the input,
+and "open" for the rest. It is fixed here and is not used by the forecast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from gradcent_lab.forecast.calibration import datasets, networks
+from gradcent_lab.forecast.calibration.datasets import Split
+
+Expected = Literal["open", "nothing", "harm"]
+Optimizer = Literal["SGD", "AdamW", "Lion", "Muon"]
+
+# the learning rates that every arm is tuned over
+GRIDS: dict[str, tuple[float, ...]] = {
+    "SGD": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "AdamW": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
+    "Lion": (1e-4, 3e-4, 1e-3, 3e-3),
+    "Muon": (3e-3, 1e-2, 3e-2, 1e-1),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One network on one data set with one optimizer.
+
+    family: tasks of one family go to the same half when thresholds are fixed and checked.
+    model: builds the network; called after seeding.
+    data: returns the data; called once per process.
+    """
+
+    name: str
+    family: str
+    optimizer: Optimizer
+    model: Callable[[], nn.Module]
+    data: Callable[[], Split]
+    expected: Expected = "open"
+    steps: int = 200
+    batch: int = 64
+
+    @property
+    def learning_rates(self) -> tuple[float, ...]:
+        """The grid of the task's optimizer."""
+        return GRIDS[self.optimizer]
+
+
+def _mlp(activation: str, norm: str = "none", inputs: int = 64, outputs: int = 10) -> Callable[[], nn.Module]:
+    return lambda: networks.mlp(inputs, outputs, activation=activation, norm=norm)
+
+
+def _cnn(norm: str, activation: str = "relu", ws: bool = False, outputs: int = 10) -> Callable[[], nn.Module]:
+    width = 12
+    return lambda: networks.cnn(1, outputs, activation=activation, norm=norm, ws=ws, width=width)
+
+
+def _vit(pre_norm: bool, outputs: int = 10) -> Callable[[], nn.Module]:
+    return lambda: networks.Transformer(outputs, pre_norm=pre_norm, patches=True, tokens=16)
+
+
+def _char(pre_norm: bool) -> Callable[[], nn.Module]:
+    size = len(datasets.ALPHABET)
+    return lambda: networks.Transformer(
+        size, pre_norm=pre_norm, patches=False, tokens=datasets.TEXT_LENGTH, vocabulary=size
+    )
+
+
+def _rnn(kind: str, inputs: int, outputs: int) -> Callable[[], nn.Module]:
+    return lambda: networks.Recurrent(kind, inputs, outputs)
+
+
+def _field(inputs: int, outputs: int, activation: str, fourier: bool = False) -> Callable[[], nn.Module]:
+    return lambda: networks.coordinate(inputs, outputs, activation=activation, fourier=fourier)
+
+
+def _table(name: str) -> Callable[[], Split]:
+    return lambda: datasets.table(name)
+
+
+def _mlp_tasks() -> list[Task]:
+    digits = datasets.digits
+    return [
+        Task("mlp relu, digits, SGD", "mlp-sgd", "SGD", _mlp("relu"), digits),
+        Task("mlp gelu, digits, SGD", "mlp-sgd", "SGD", _mlp("gelu"), digits),
+        Task("mlp silu, digits, SGD", "mlp-sgd", "SGD", _mlp("silu"), digits),
+        Task("mlp elu, digits, SGD", "mlp-sgd", "SGD", _mlp("elu"), digits),
+        Task("mlp sigmoid, digits, SGD", "mlp-sigmoid", "SGD", _mlp("sigmoid"), digits),
+        Task("mlp sigmoid, digits, AdamW", "mlp-sigmoid", "AdamW", _mlp("sigmoid"), digits),
+        Task("mlp tanh, digits, SGD", "mlp-tanh", "SGD", _mlp("tanh"), digits, "nothing"),
+        Task("mlp tanh, digits, AdamW", "mlp-tanh", "AdamW", _mlp("tanh"), digits, "nothing"),
+        Task("mlp relu, digits, AdamW", "mlp-adamw", "AdamW", _mlp("relu"), digits),
+        Task("mlp gelu, digits, AdamW", "mlp-adamw", "AdamW", _mlp("gelu"), digits),
+        Task("mlp relu, digits, Lion", "mlp-lion", "Lion", _mlp("relu"), digits),
+        Task("mlp relu, digits, Muon", "mlp-muon", "Muon", _mlp("relu"), digits),
+        Task("mlp BN relu, digits, SGD", "mlp-bn", "SGD", _mlp("relu", "bn"), digits),
+        Task("mlp BN relu, digits, AdamW", "mlp-bn", "AdamW", _mlp("relu", "bn"), digits),
+        Task("mlp LN relu, digits, SGD", "mlp-ln", "SGD", _mlp("relu", "ln"), digits),
+        Task("mlp LN relu, digits, AdamW", "mlp-ln", "AdamW", _mlp("relu", "ln"), digits),
+        Task("mlp relu LN, digits, SGD", "mlp-ln-after", "SGD", _mlp("relu", "ln_after"), digits, "nothing"),
+        Task(
+            "mlp relu LN, digits, AdamW", "mlp-ln-after", "AdamW", _mlp("relu", "ln_after"), digits, "nothing"
+        ),
+        Task(
+            "mlp sigmoid LN, digits, SGD",
+            "mlp-ln-after",
+            "SGD",
+            _mlp("sigmoid", "ln_after"),
+            digits,
+            "nothing",
+        ),
+    ]
+
+
+def _image_tasks() -> list[Task]:
+    digits, few = datasets.digits, lambda: datasets.digits(200)
+    return [
+        Task("cnn, digits, SGD", "cnn-none", "SGD", _cnn("none"), digits),
+        Task("cnn, digits, AdamW", "cnn-none", "AdamW", _cnn("none"), digits),
+        Task("cnn BN, digits, SGD", "cnn-bn", "SGD", _cnn("bn"), digits),
+        Task("cnn BN, digits, AdamW", "cnn-bn", "AdamW", _cnn("bn"), digits),
+        Task("cnn BN, 200 digits, SGD", "cnn-bn", "SGD", _cnn("bn"), few),
+        Task("cnn BN, digits, Muon", "cnn-bn", "Muon", _cnn("bn"), digits),
+        Task("cnn GN, digits, SGD", "cnn-gn", "SGD", _cnn("gn"), digits),
+        Task("cnn GN, digits, AdamW", "cnn-gn", "AdamW", _cnn("gn"), digits),
+        Task("cnn GN, 200 digits, SGD", "cnn-gn", "SGD", _cnn("gn"), few),
+        Task("cnn GN, digits, Lion", "cnn-gn", "Lion", _cnn("gn"), digits),
+        Task("cnn LN, digits, SGD", "cnn-ln", "SGD", _cnn("ln"), digits),
+        Task("cnn BN tanh, digits, SGD", "cnn-tanh", "SGD", _cnn("bn", "tanh"), digits, "nothing"),
+        Task("cnn GN tanh, digits, AdamW", "cnn-tanh", "AdamW", _cnn("gn", "tanh"), digits, "nothing"),
+        Task("cnn BN WS, digits, SGD", "cnn-ws", "SGD", _cnn("bn", ws=True), digits),
+        Task("cnn GN WS, digits, SGD", "cnn-ws", "SGD", _cnn("gn", ws=True), digits),
+        Task("residual BN, digits, SGD", "residual", "SGD", lambda: networks.residual(1, 10), digits),
+        Task("residual BN, digits, AdamW", "residual", "AdamW", lambda: networks.residual(1, 10), digits),
+        Task(
+            "u-net BN, denoising, SGD",
+            "u-net",
+            "SGD",
+            lambda: networks.UNet("bn"),
+            datasets.denoising,
+            steps=120,
+            batch=32,
+        ),
+        Task(
+            "u-net GN, denoising, AdamW",
+            "u-net",
+            "AdamW",
+            lambda: networks.UNet("gn"),
+            datasets.denoising,
+            steps=120,
+            batch=32,
+        ),
+    ]
+
+
+def _token_tasks() -> list[Task]:
+    digits = datasets.digits
+    return [
+        Task("ViT pre-LN, digits, AdamW", "vit-pre", "AdamW", _vit(True), digits, "nothing", steps=150),
+        Task("ViT pre-LN, digits, SGD", "vit-pre", "SGD", _vit(True), digits, "nothing", steps=150),
+        Task("ViT post-LN, digits, AdamW", "vit-post", "AdamW", _vit(False), digits, steps=150),
+        Task("ViT post-LN, digits, SGD", "vit-post", "SGD", _vit(False), digits, steps=150),
+        Task("ViT pre-LN, digits, Lion", "vit-pre", "Lion", _vit(True), digits, "nothing", steps=150),
+        Task("mixer, digits, AdamW", "mixer", "AdamW", lambda: networks.Mixer(10), digits, "nothing"),
+        Task(
+            "mixer without norm, digits, AdamW",
+            "mixer",
+            "AdamW",
+            lambda: networks.Mixer(10, norm=False),
+            digits,
+        ),
+        Task(
+            "characters pre-LN, AdamW",
+            "text",
+            "AdamW",
+            _char(True),
+            datasets.text,
+            "nothing",
+            steps=150,
+            batch=32,
+        ),
+        Task("characters post-LN, AdamW", "text", "AdamW", _char(False), datasets.text, steps=150, batch=32),
+        Task("LSTM, rows of digits, AdamW", "rnn", "AdamW", _rnn("LSTM", 8, 10), datasets.rows_of_digits),
+        Task("GRU, rows of digits, SGD", "rnn", "SGD", _rnn("GRU", 8, 10), datasets.rows_of_digits),
+        Task("RNN, adding, AdamW", "rnn-adding", "AdamW", _rnn("RNN", 2, 1), datasets.adding),
+        Task("GRU, adding, AdamW", "rnn-adding", "AdamW", _rnn("GRU", 2, 1), datasets.adding),
+    ]
+
+
+def _table_and_field_tasks() -> list[Task]:
+    friedman = _table("friedman")
+    return [
+        Task("mlp relu, wine, SGD", "tables", "SGD", _mlp("relu", inputs=13, outputs=3), _table("wine")),
+        Task("mlp relu, Friedman, AdamW", "tables", "AdamW", _mlp("relu", inputs=10, outputs=1), friedman),
+        Task(
+            "mlp relu, diabetes, AdamW",
+            "tables",
+            "AdamW",
+            _mlp("relu", inputs=10, outputs=1),
+            _table("diabetes"),
+        ),
+        Task(
+            "mlp relu, image from coordinates, AdamW",
+            "coordinates",
+            "AdamW",
+            _field(2, 1, "relu"),
+            datasets.image_field,
+        ),
+        Task(
+            "mlp relu Fourier, image from coordinates, AdamW",
+            "coordinates",
+            "AdamW",
+            _field(2, 1, "relu", True),
+            datasets.image_field,
+        ),
+        Task(
+            "mlp sine, image from coordinates, AdamW",
+            "coordinates",
+            "AdamW",
+            _field(2, 1, "sine"),
+            datasets.image_field,
+        ),
+        Task(
+            "mlp tanh, image from coordinates, AdamW",
+            "coordinates",
+            "AdamW",
+            _field(2, 1, "tanh"),
+            datasets.image_field,
+        ),
+        Task(
+            "graph, blocks, AdamW", "graph", "AdamW", _mlp("relu", inputs=24, outputs=6), datasets.graph_nodes
+        ),
+        Task("graph, blocks, SGD", "graph", "SGD", _mlp("relu", inputs=24, outputs=6), datasets.graph_nodes),
+    ]
+
+
+def _harm_tasks() -> list[Task]:
+    light, ink, mean, cancer = datasets.brightness, datasets.ink, _table("mean"), _table("breast_cancer")
+    return [
+        Task("cnn GN, brightness, SGD", "harm-cnn", "SGD", _cnn("gn", outputs=5), light, "harm"),
+        Task("cnn BN, brightness, AdamW", "harm-cnn", "AdamW", _cnn("bn", outputs=5), light, "harm"),
+        Task("mlp relu, brightness, SGD", "harm-mlp", "SGD", _mlp("relu", outputs=5), light, "harm"),
+        Task("mlp tanh, brightness, AdamW", "harm-mlp", "AdamW", _mlp("tanh", outputs=5), light, "harm"),
+        Task("mlp relu, ink, AdamW", "harm-mlp", "AdamW", _mlp("relu", outputs=1), ink, "harm"),
+        Task("ViT pre-LN, brightness, AdamW", "harm-vit", "AdamW", _vit(True, 5), light, "harm", steps=150),
+        Task(
+            "mlp relu, breast cancer, SGD",
+            "harm-tables",
+            "SGD",
+            _mlp("relu", inputs=30, outputs=2),
+            cancer,
+            "harm",
+        ),
+        Task(
+            "mlp relu, breast cancer, AdamW",
+            "harm-tables",
+            "AdamW",
+            _mlp("relu", inputs=30, outputs=2),
+            cancer,
+            "harm",
+        ),
+        Task(
+            "mlp relu, mean of columns, AdamW",
+            "harm-tables",
+            "AdamW",
+            _mlp("relu", inputs=16, outputs=1),
+            mean,
+            "harm",
+        ),
+        Task(
+            "mlp tanh, mean of columns, SGD",
+            "harm-tables",
+            "SGD",
+            _mlp("tanh", inputs=16, outputs=1),
+            mean,
+            "harm",
+        ),
+        Task(
+            "mlp relu, flow around a cylinder, AdamW",
+            "harm-flow",
+            "AdamW",
+            _field(7, 2, "relu"),
+            datasets.flow,
+            "harm",
+        ),
+        Task(
+            "mlp tanh, flow around a cylinder, Lion",
+            "harm-flow",
+            "Lion",
+            _field(7, 2, "tanh"),
+            datasets.flow,
+            "harm",
+        ),
+    ]
+
+
+def all_tasks() -> tuple[Task, ...]:
+    """Return every task, in a fixed order."""
+    return (*_mlp_tasks(), *_image_tasks(), *_token_tasks(), *_table_and_field_tasks(), *_harm_tasks())
