@@ -1,0 +1,220 @@
+"""What the calibration found: the forecast of each task beside its outcome, and how well one predicts the other.
+
+The families are divided at random into two halves. Ranges and the warning threshold are fixed on the first
+half; coverage, false promises and missed harms are counted on the second, whose tasks they have not seen.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from gradcent_lab.forecast.calibration.study import FRESH_SEEDS, Row, best_lr, file_name, read_rows
+from gradcent_lab.forecast.calibration.tasks import Task, all_tasks
+
+HALVES_SEED = 18  # the number of the issue; chosen before any run
+BIN_EDGES = (0.05, 0.20, 0.40)  # shares removed that divide the forecast's ranges; chosen before any run
+NOTICEABLE = 0.05  # a change of the loss by less than 5 % is called no change
+
+
+@dataclass(frozen=True)
+class Change:
+    """The paired change of a loss in an arm with GC, relative to the arm without: −0.3 is 30 % lower."""
+
+    mean: float
+    low: float
+    high: float
+    better: int
+    pairs: int
+    diverged: int
+
+    @property
+    def slower(self) -> bool:
+        """Whether the loss is noticeably higher, and not by chance."""
+        return self.diverged > 0 or (self.mean > NOTICEABLE and self.low > 0)
+
+    @property
+    def faster(self) -> bool:
+        """Whether the loss is noticeably lower, and not by chance."""
+        return self.diverged == 0 and self.mean < -NOTICEABLE and self.high < 0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One task: what the forecast read, and what training with tuned arms showed."""
+
+    task: Task
+    removed: float
+    removed_std: float
+    explained: float | None
+    learning_rates: dict[str, float]
+    train: dict[str, Change]  # by arm: all, hidden
+    test: dict[str, Change]
+
+    @property
+    def harmed(self) -> bool:
+        """Whether GC in all layers makes training slower or the test loss worse."""
+        return self.train["all"].slower or self.test["all"].slower
+
+
+def outcomes(folder: Path) -> list[Outcome]:
+    """Return the outcome of every complete task."""
+    complete = []
+    for task in all_tasks():
+        rows = read_rows(folder / file_name(task))
+        finished = {row["seed"] for row in rows if row["phase"] == "compare" and row["arm"] == "hidden"}
+        if finished >= set(FRESH_SEEDS) and any(row["phase"] == "forecast" for row in rows):
+            complete.append(outcome(task, rows))
+    return complete
+
+
+def outcome(task: Task, rows: Sequence[Row]) -> Outcome:
+    """Return what the lines of a task say."""
+    forecasts = [row for row in rows if row["phase"] == "forecast"]
+    shares = [row["removed"] for row in forecasts]
+    return Outcome(
+        task=task,
+        removed=float(np.mean(shares)),
+        removed_std=float(np.std(shares, ddof=1)) if len(shares) > 1 else 0.0,
+        explained=forecasts[0]["explained"],
+        learning_rates={arm: best_lr(rows, arm) for arm in ("off", "all", "hidden")},
+        train={arm: paired_change(rows, arm, "train_loss") for arm in ("all", "hidden")},
+        test={arm: paired_change(rows, arm, "test_loss") for arm in ("all", "hidden")},
+    )
+
+
+def paired_change(rows: Iterable[Row], arm: str, loss: str) -> Change:
+    """Compare an arm with the arm without GC, seed by seed, on the logarithm of the loss (Student's interval)."""
+    losses: dict[str, dict[int, float]] = {"off": {}, arm: {}}
+    for row in rows:
+        if row["phase"] == "compare" and row["arm"] in losses:
+            losses[row["arm"]][row["seed"]] = math.inf if row["diverged"] else row[loss]
+    seeds = sorted(losses["off"].keys() & losses[arm].keys())
+    pairs = [(losses["off"][seed], losses[arm][seed]) for seed in seeds]
+    finite = [(off, on) for off, on in pairs if math.isfinite(off) and math.isfinite(on)]
+    diverged = sum(not math.isfinite(on) for _, on in pairs) - sum(not math.isfinite(off) for off, _ in pairs)
+    logs = np.log([max(on, 1e-12) / max(off, 1e-12) for off, on in finite])
+    if len(logs) < 2:
+        return Change(math.nan, math.nan, math.nan, 0, len(pairs), diverged)
+    half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
+    mean = logs.mean()
+    return Change(
+        *(float(math.expm1(value)) for value in (mean, mean - half, mean + half)),
+        better=int((logs < 0).sum()),
+        pairs=len(pairs),
+        diverged=diverged,
+    )
+
+
+def halves(found: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
+    """Divide the tasks by family into the half that fixes thresholds and the half that checks them."""
+    families = sorted({task.family for task in all_tasks()})
+    random.Random(HALVES_SEED).shuffle(families)
+    first = set(families[: len(families) // 2])
+    return (
+        [entry for entry in found if entry.task.family in first],
+        [entry for entry in found if entry.task.family not in first],
+    )
+
+
+def bin_of(removed: float) -> int:
+    """Return which of the forecast's ranges a share removed belongs to."""
+    return sum(removed >= edge for edge in BIN_EDGES)
+
+
+def ranges(fitted: Sequence[Outcome]) -> dict[int, tuple[float, float, float]]:
+    """Return (lowest, median, highest) change of the training loss for each range of shares removed."""
+    grouped: dict[int, list[float]] = {}
+    for entry in fitted:
+        if math.isfinite(entry.train["all"].mean):
+            grouped.setdefault(bin_of(entry.removed), []).append(entry.train["all"].mean)
+    return {
+        key: (min(values), float(np.median(values)), max(values)) for key, values in sorted(grouped.items())
+    }
+
+
+def warning_threshold(fitted: Sequence[Outcome]) -> float:
+    """Return the share of the target explained by the input mean that best separates harm from no harm.
+
+    "Best" is the largest sum of sensitivity and specificity on the first half; ties take the lower threshold.
+    """
+    known = [(entry.explained, entry.harmed) for entry in fitted if entry.explained is not None]
+    harms = sum(harm for _, harm in known)
+    if not harms or harms == len(known):
+        return 0.5
+    values = sorted({value for value, _ in known})
+    candidates = [0.0, *((a + b) / 2 for a, b in zip(values, values[1:], strict=False))]
+
+    def score(threshold: float) -> float:
+        caught = sum(harm and value >= threshold for value, harm in known) / harms
+        quiet = sum(not harm and value < threshold for value, harm in known) / (len(known) - harms)
+        return caught + quiet
+
+    return max(candidates, key=lambda threshold: (round(score(threshold), 9), -threshold))
+
+
+def rank_correlation(found: Sequence[Outcome], resamples: int = 4000) -> tuple[float, float, float]:
+    """Return Spearman's correlation of share removed and change of loss, with a bootstrap 95 % interval."""
+    pairs = np.array([(entry.removed, entry.train["all"].mean) for entry in found])
+    pairs = pairs[np.isfinite(pairs).all(1)]
+    rho = float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic)
+    generator = np.random.default_rng(0)
+    values = []
+    for _ in range(resamples):
+        chosen = pairs[generator.integers(len(pairs), size=len(pairs))]
+        if len(np.unique(chosen[:, 0])) > 1 and len(np.unique(chosen[:, 1])) > 1:
+            values.append(stats.spearmanr(chosen[:, 0], chosen[:, 1]).statistic)
+    low, high = np.quantile(values, [0.025, 0.975])
+    return rho, float(low), float(high)
+
+
+def check(found: Sequence[Outcome]) -> dict[str, Any]:
+    """Fix ranges and threshold on the first half, and count on the second how they hold."""
+    fitted, fresh = halves(found)
+    known, threshold = ranges(fitted), warning_threshold(fitted)
+
+    def promised(entry: Outcome) -> bool:
+        """Whether the forecast says faster: most tasks of its range were, and nothing warns of harm."""
+        warned = entry.explained is not None and entry.explained >= threshold
+        return known.get(bin_of(entry.removed), (0, 0, 0))[1] < -NOTICEABLE and not warned
+
+    covered = [
+        known[bin_of(entry.removed)][0] - NOTICEABLE <= entry.train["all"].mean <= known[bin_of(entry.removed)][2] + NOTICEABLE
+        for entry in fresh
+        if bin_of(entry.removed) in known
+    ]  # fmt: skip
+    harms = [entry for entry in fresh if entry.harmed]
+    missed = [entry for entry in harms if entry.explained is None or entry.explained < threshold]
+    false = [entry for entry in fresh if promised(entry) and entry.train["all"].slower]
+    removed_by_hidden = [
+        entry for entry in harms if not (entry.train["hidden"].slower or entry.test["hidden"].slower)
+    ]
+    return {
+        "tasks": len(found),
+        "fitted_tasks": len(fitted),
+        "fresh_tasks": len(fresh),
+        "bin_edges": list(BIN_EDGES),
+        "ranges": {str(key): [round(value, 4) for value in values] for key, values in known.items()},
+        "warning_threshold": round(threshold, 4),
+        "rank_correlation_fitted": [round(value, 3) for value in rank_correlation(fitted)],
+        "rank_correlation_fresh": [round(value, 3) for value in rank_correlation(fresh)],
+        "covered": sum(covered),
+        "coverage_of": len(covered),
+        "promises": sum(promised(entry) for entry in fresh),
+        "false_promises": [entry.task.name for entry in false],
+        "harms": len(harms),
+        "missed_harms": [entry.task.name for entry in missed],
+        "false_warnings": [
+            entry.task.name
+            for entry in fresh
+            if entry.explained is not None and entry.explained >= threshold and not entry.harmed
+        ],
+        "harms_removed_by_hidden": len(removed_by_hidden),
+    }
