@@ -6,6 +6,7 @@ half; coverage, false promises and missed harms are counted on the second, whose
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Iterable, Sequence
@@ -150,7 +151,7 @@ def warning_threshold(fitted: Sequence[Outcome]) -> float:
     if not harms or harms == len(known):
         return 0.5
     values = sorted({value for value, _ in known})
-    candidates = [0.0, *((a + b) / 2 for a, b in zip(values, values[1:], strict=False))]
+    candidates = [0.0, *((a + b) / 2 for a, b in itertools.pairwise(values))]
 
     def score(threshold: float) -> float:
         caught = sum(harm and value >= threshold for value, harm in known) / harms
@@ -185,11 +186,11 @@ def check(found: Sequence[Outcome]) -> dict[str, Any]:
         warned = entry.explained is not None and entry.explained >= threshold
         return known.get(bin_of(entry.removed), (0, 0, 0))[1] < -NOTICEABLE and not warned
 
-    covered = [
-        known[bin_of(entry.removed)][0] - NOTICEABLE <= entry.train["all"].mean <= known[bin_of(entry.removed)][2] + NOTICEABLE
-        for entry in fresh
-        if bin_of(entry.removed) in known
-    ]  # fmt: skip
+    def is_covered(entry: Outcome) -> bool:
+        low, _, high = known[bin_of(entry.removed)]
+        return low - NOTICEABLE <= entry.train["all"].mean <= high + NOTICEABLE
+
+    covered = [is_covered(entry) for entry in fresh if bin_of(entry.removed) in known]
     harms = [entry for entry in fresh if entry.harmed]
     missed = [entry for entry in harms if entry.explained is None or entry.explained < threshold]
     false = [entry for entry in fresh if promised(entry) and entry.train["all"].slower]
