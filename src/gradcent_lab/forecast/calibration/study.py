@@ -148,7 +148,8 @@ def run_all(out: Path, *, names: Sequence[str] = (), workers: int = 2, minutes: 
         return sum(run_task(task, out, deadline) for task in tasks)
     # Tasks hold functions that do not pickle; workers find them by their index.
     context = multiprocessing.get_context("spawn")
-    numbers = [index for index, task in enumerate(all_tasks()) if task in tasks]
+    wanted = {task.name for task in tasks}
+    numbers = [index for index, task in enumerate(all_tasks()) if task.name in wanted]
     with context.Pool(workers) as pool:
         return sum(
             pool.starmap(_run_number, [(number, out, 60 * minutes) for number in numbers], chunksize=1)
