@@ -20,6 +20,7 @@ from gradcent_lab.run import stop_signal
 COMMANDS: dict[str, str] = {
     "explain": "what would be centralized in a model, over what, and why the rest is not",
     "demo": "does it help? a small network, real digits, paired seeds, a verdict; about a minute",
+    "forecast": "what would GC do to my model? a few steps without GC, in a minute",
     "compare": "does it help my model? the same for your own experiment",
     "run": "an experiment of the paper, at its scale or a smaller one",
     "list": "the experiments there are, what each costs, what has run",

@@ -20,6 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"experiment", "data"},
     "store": {"experiment"},
     "run": {"experiment", "data", "store"},
+    "forecast": {"experiment", "data"},
     "analysis": {"experiment", "data", "models", "store"},
     "report": {"experiment", "store", "analysis"},
     "detection": {"experiment", "data", "models", "store"},
@@ -28,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "compare": {"experiment", "data", "store", "run", "analysis", "report"},
     "commands": {
         *("experiment", "data", "models", "store", "run", "analysis", "report", "detection", "bench"),
-        *("recipes", "compare"),
+        *("recipes", "compare", "forecast"),
     },
     "cli": {"run"},  # the stop signal only; finds a command's module by its name
 }

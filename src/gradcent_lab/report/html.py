@@ -231,6 +231,8 @@ def _pairs(found: Sequence[Finding]) -> str:
 
 def _repeat(section: Section) -> str:
     runs = section.records
+    if not runs:  # a forecast trains no stored runs
+        return f"<h3>How to repeat it</h3>{_code(chr(10).join(section.repeat))}" if section.repeat else ""
     environment, config = runs[0].environment, runs[0].config
     versions = ", ".join(f"{k} {v}" for k, v in environment.get("versions", {}).items() if v)
     lines = {
