@@ -282,10 +282,12 @@ def _footer(found: Iterable[Finding]) -> str:
         for kind, text in MEANING.items()
         if kind in used
     )
-    return (
-        f"<h3>The verdicts</h3><dl>{items}</dl><p>Both arms of a pair begin with the same weights and see "
-        "the same batches. GC: gradient centralization, Yong, Huang, Hua and Zhang, ECCV 2020.</p>"
+    verdicts = (
+        f"<h3>The verdicts</h3><dl>{items}</dl><p>Both arms of a pair begin with the same weights and see the same "
+        "batches.</p>"
     )
+    source = "<p>GC: gradient centralization, Yong, Huang, Hua and Zhang, ECCV 2020.</p>"
+    return f"{verdicts}{source}" if items else source
 
 
 def _pill(verdict: Verdict) -> str:

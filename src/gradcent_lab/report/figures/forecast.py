@@ -57,9 +57,7 @@ def layer_shares(layers: Sequence[LayerBar], words: str = "") -> Figure:
     axis.set_yticks(list(places), [_short(layer.name) for layer in shown])
     axis.invert_yaxis()
     axis.set_xlim(0, 100)
-    axis.set_xlabel(
-        "share of the gradient's energy that GC removes, % (tick: share of the input's energy along 1)"
-    )
+    axis.set_xlabel("share of the gradient that GC removes, % (tick: level of the input)")
     axis.grid(axis="y", visible=False)
     if any(layer.is_input for layer in shown):
         axis.plot([], [], color=MORE[0], lw=6, label="input layer")
