@@ -19,7 +19,11 @@ ITERATIONS = 20  # the ratio of the two values settles earlier than the vectors
 
 def curvature_ratio(loss: Callable[[], Tensor], plan: gradcent.Plan, iterations: int = ITERATIONS) -> float:
     """Return λmax(H) / λmax(PHP) over the weights that the plan centralizes, for one batch's loss."""
-    pairs = [(param, entry.layout) for param, entry in plan.named() if entry.centralized]
+    pairs = [
+        (param, entry.layout)
+        for param, entry in plan.named()
+        if entry.centralized and entry.layout is not None
+    ]
     params = [param for param, _ in pairs]
     gradients = torch.autograd.grad(loss(), params, create_graph=True, allow_unused=True)
     used = [(p, g, layout) for (p, layout), g in zip(pairs, gradients, strict=True) if g is not None]

@@ -24,7 +24,8 @@ class Standardized(nn.Conv2d):
         """Convolve with the standardized weight."""
         weight = self.weight - self.weight.mean((1, 2, 3), keepdim=True)
         weight = weight / (weight.std((1, 2, 3), keepdim=True) + 1e-5)
-        return self._conv_forward(inputs, weight, self.bias)
+        output: Tensor = self._conv_forward(inputs, weight, self.bias)
+        return output
 
 
 def norm_2d(name: str, channels: int) -> nn.Module:
@@ -96,7 +97,8 @@ class _Residual(nn.Module):
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.activation(x + self.body(x))
+        output: Tensor = self.activation(x + self.body(x))
+        return output
 
 
 def residual(channels: int, outputs: int, *, norm: str = "bn", activation: str = "relu") -> nn.Module:
@@ -135,7 +137,8 @@ class UNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return an image of the input's size."""
         top = self.down(x)
-        return self.out(self.up(torch.cat([top, self.grow(self.bottom(self.pool(top)))], 1)))
+        output: Tensor = self.out(self.up(torch.cat([top, self.grow(self.bottom(self.pool(top)))], 1)))
+        return output
 
 
 class Transformer(nn.Module):
@@ -166,9 +169,11 @@ class Transformer(nn.Module):
         """Return one output per image, or one per character."""
         if self.patches:
             cut = x.unfold(2, 2, 2).unfold(3, 2, 2).reshape(len(x), -1, 4)
-            return self.out(self.norm(self.layers(self.embed(cut) + self.places)).mean(1))
+            output: Tensor = self.out(self.norm(self.layers(self.embed(cut) + self.places)).mean(1))
+            return output
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
-        return self.out(self.norm(self.layers(self.embed(x) + self.places, mask=mask, is_causal=True)))
+        output = self.out(self.norm(self.layers(self.embed(x) + self.places, mask=mask, is_causal=True)))
+        return output
 
 
 class Mixer(nn.Module):
@@ -192,7 +197,8 @@ class Mixer(nn.Module):
         for index in range(2):
             x = x + self.tokens[index](self.norms[2 * index](x).transpose(1, 2)).transpose(1, 2)
             x = x + self.channels[index](self.norms[2 * index + 1](x))
-        return self.out(x.mean(1))
+        output: Tensor = self.out(x.mean(1))
+        return output
 
 
 class Recurrent(nn.Module):
@@ -206,7 +212,8 @@ class Recurrent(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return one output per sequence."""
         states, _ = self.cell(x)
-        return self.out(states[:, -1])
+        output: Tensor = self.out(states[:, -1])
+        return output
 
 
 class Sine(nn.Module):

@@ -106,12 +106,8 @@ def paired_change(rows: Iterable[Row], arm: str, loss: str) -> Change:
         return Change(math.nan, math.nan, math.nan, 0, len(pairs), diverged)
     half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
     mean = logs.mean()
-    return Change(
-        *(float(math.expm1(value)) for value in (mean, mean - half, mean + half)),
-        better=int((logs < 0).sum()),
-        pairs=len(pairs),
-        diverged=diverged,
-    )
+    low, center, high = (float(math.expm1(value)) for value in (mean - half, mean, mean + half))
+    return Change(center, low, high, int((logs < 0).sum()), len(pairs), diverged)
 
 
 def halves(found: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:

@@ -46,7 +46,7 @@ def build_optimizers(task: Task, model: nn.Module, lr: float) -> list[torch.opti
     if task.optimizer == "AdamW":
         return [torch.optim.AdamW(params, lr=lr, weight_decay=0.01)]
     if task.optimizer == "Lion":
-        from lion_pytorch import Lion
+        from lion_pytorch import Lion  # type: ignore[import-untyped]
 
         return [Lion(params, lr=lr, weight_decay=0.0)]
     matrices = [param for param in params if param.ndim == 2]
@@ -106,7 +106,9 @@ def train(task: Task, split: Split, arm: Arm, lr: float, seed: int) -> Run:
     )
 
 
-def attach(optimizer: torch.optim.Optimizer, model: nn.Module, arm: Arm, example: Tensor) -> None:
+def attach(
+    optimizer: torch.optim.Optimizer, model: nn.Module, arm: Literal["all", "hidden"], example: Tensor
+) -> None:
     """Turn GC on for the arm; an optimizer that holds no weight vector (Muon's partner) stays as it is."""
     plan = gradcent.explain(model, layers=arm, example=example)
     held = {id(param) for group in optimizer.param_groups for param in group["params"]}
