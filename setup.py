@@ -5,11 +5,12 @@ installation goes on without them, and `gradcent.kernels.native.reason()` says s
 """
 
 import sysconfig
+from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 
-SOURCES = "src/gradcent/kernels/csrc"
+SOURCES = Path("src/gradcent/kernels/csrc")
 
 
 class StableABIWheel(bdist_wheel):
@@ -27,39 +28,8 @@ setup(
     ext_modules=[
         Extension(
             "gradcent.kernels._native",
-            [
-                f"{SOURCES}/{name}.c"
-                for name in (
-                    "call",
-                    "collect",
-                    "group",
-                    "isa_avx2",
-                    "isa_avx512",
-                    "isa_baseline",
-                    "module",
-                    "operands",
-                    "plan",
-                    "share",
-                    "tensors",
-                    "threads",
-                )
-            ],
-            depends=[
-                f"{SOURCES}/{name}.h"
-                for name in (
-                    "call",
-                    "columns",
-                    "convert",
-                    "engine",
-                    "fronts",
-                    "gradcent",
-                    "rules",
-                    "run",
-                    "sums",
-                    "tensors",
-                    "vectors",
-                )
-            ],
+            sorted(str(path) for path in SOURCES.glob("*.c")),
+            depends=sorted(str(path) for path in SOURCES.glob("*.h")),
             # No FMA contraction: the same bits on every instruction set.
             extra_compile_args=[
                 "-std=c11",

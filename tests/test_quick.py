@@ -14,13 +14,7 @@ import equations
 import gradcent
 from gradcent.kernels import native
 
-pytestmark = [
-    pytest.mark.skipif(not native.available(), reason=native.reason()),
-    pytest.mark.skipif(
-        native.available() and native._way != "torch",
-        reason="whole groups are stepped in C only where torch's functions can be called (test_torch_functions.py)",
-    ),
-]
+pytestmark = pytest.mark.skipif(not native.available(), reason=native.reason())
 
 CLASSES: dict[str, dict[str, Any]] = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},

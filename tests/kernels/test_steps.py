@@ -117,27 +117,6 @@ def test_parameters_without_gradient_and_new_groups(name):
     assert not torch.equal(before[frozen:], after[frozen:])
 
 
-@needs_native
-def test_collect_takes_what_torch_would():
-    params = [nn.Parameter(torch.randn(2)) for _ in range(4)]
-    for each in params[1:]:
-        each.grad = torch.ones(2)
-    state = {params[3]: {"a": 3}, params[1]: {"a": 1}, params[2]: {"a": 2}}  # another order
-    outputs = ([], [], [])
-    assert native.collect(params, state, ("a",), outputs, required=True)
-    assert [id(p) for p in outputs[0]] == [id(p) for p in params[1:]]
-    assert [id(g) for g in outputs[1]] == [id(p.grad) for p in params[1:]]
-    assert outputs[2] == [1, 2, 3]
-    del state[params[2]]["a"]
-    kept = ([], [], [])
-    assert not native.collect(params, state, ("a",), kept, required=True)
-    assert kept == ([], [], [])
-    assert native.collect(params, state, ("a",), kept, required=False)
-    assert kept[2] == [1, None, 3]
-    params[1].grad = torch.eye(2)[0].to_sparse()
-    assert not native.collect(params, state, (), ([], []), required=False)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_foreach(dtype, decay):

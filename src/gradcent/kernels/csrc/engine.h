@@ -6,7 +6,9 @@
 
 #include "gradcent.h"
 
-#include "convert.h"
+#include "half.h"
+
+#define INLINE static inline __attribute__((always_inline))
 
 /* Four neighbouring elements of a vector of eight. */
 #if defined(__has_builtin)
@@ -20,38 +22,42 @@
 
 #define R float
 #define NAME(x) x##_f32
-#define ROOT sqrtf
+#define SQRT sqrtf
 /* Four of eight values in double. GCC 12, left to itself, converts them by twos and through memory. */
 #if defined(GRADCENT_F16C)
-#define WIDEN(x, first) ((d4_f32)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)(x), (first) / 4)))
+#define TO_DOUBLE(x, first) ((d4_f32)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)(x), (first) / 4)))
 #else
-#define WIDEN(x, first) __builtin_convertvector(PART(r4_f32, x, first), d4_f32)
+#define TO_DOUBLE(x, first) __builtin_convertvector(PART(r4_f32, x, first), d4_f32)
 #endif
-#include "rules.h"
-#include "sums.h"
-#include "vectors.h"
-#include "fronts.h"
-#include "columns.h"
-#include "run.h"
+#include "update_rules.h"
+#include "reduce.h"
+#include "run_io.h"
+#include "row_kernels.h"
+#include "panel_kernels.h"
+#include "row_streams.h"
+#include "column_kernels.h"
+#include "run_task.h"
 #undef R
 #undef NAME
-#undef ROOT
-#undef WIDEN
+#undef SQRT
+#undef TO_DOUBLE
 
 #define R double
 #define NAME(x) x##_f64
-#define ROOT sqrt
-#define WIDEN(x, first) PART(d4_f64, x, first)
-#include "rules.h"
-#include "sums.h"
-#include "vectors.h"
-#include "fronts.h"
-#include "columns.h"
-#include "run.h"
+#define SQRT sqrt
+#define TO_DOUBLE(x, first) PART(d4_f64, x, first)
+#include "update_rules.h"
+#include "reduce.h"
+#include "run_io.h"
+#include "row_kernels.h"
+#include "panel_kernels.h"
+#include "row_streams.h"
+#include "column_kernels.h"
+#include "run_task.h"
 #undef R
 #undef NAME
-#undef ROOT
-#undef WIDEN
+#undef SQRT
+#undef TO_DOUBLE
 
 static void run_one(const job_t *job, const task_t *task) {
     if (job->tensors[task->tensor].dtype == F64)
@@ -60,10 +66,10 @@ static void run_one(const job_t *job, const task_t *task) {
         run_f32(job, task);
 }
 
-/* Tiny tensors end before the processor has guessed what is read next, so it is told. (Larger ones
- * ask for themselves: rules.h.) */
+/* Tiny tensors end before the processor's own prefetching begins. (The kernels prefetch for larger ones:
+ * update_rules.h.) */
 #define TINY_TENSOR 128
-static void fetch(const tensor_t *t) {
+static void prefetch_tiny(const tensor_t *t) {
     for (int k = 0; k < OPERANDS && t->numel <= TINY_TENSOR; k++)
         for (int64_t at = 0; t->data[k] && at < t->numel; at += 16) __builtin_prefetch(t->data[k] + 4 * at);
 }
@@ -73,10 +79,11 @@ static void run(const job_t *job, const task_t *task) {
         run_one(job, task);
         return;
     }
-    for (int64_t k = task->begin; k < task->end; k++) {
+    for (int64_t k = task->range.begin; k < task->range.end; k++) {
         const tensor_t *t = &job->tensors[k];
-        if (k + 1 < job->tensor_count) fetch(t + 1);
-        const task_t whole = {(int32_t)k, t->centred ? VECTORS : FLAT, 0, t->centred ? t->batch * t->vectors : t->numel, 0};
+        if (k + 1 < job->tensor_count) prefetch_tiny(t + 1);
+        const task_t whole = {.tensor = (int32_t)k, .kind = t->centralized ? VECTORS : FLAT,
+                              .range = {0, t->centralized ? t->batch * t->vectors : t->numel}};
         if (t->numel) run_one(job, &whole);
     }
 }

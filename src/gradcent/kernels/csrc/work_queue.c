@@ -1,6 +1,6 @@
-/* Sharing out numbered items among torch's threads. Each thread has a range of its own, the same one in
- * every call with the same tensors: what it wrote in the last step, or read in the last stage, may still be
- * in its caches, and cores of one machine need not share any. Who is done early takes from the others. */
+/* Distributing numbered items over torch's threads. Each thread has a range of items, the same range in every call
+ * with the same tensors: what it wrote in the last step, or read in the last stage, may still be in its caches, and
+ * the cores of one machine need not share any. Idle threads steal work from the other ranges. */
 #include "gradcent.h"
 
 #define MAX_THREADS 256
@@ -17,11 +17,10 @@ typedef struct {
     range_t ranges[MAX_THREADS];
 } queue_t;
 
-static void work(void *data) {
+static void work(void *data, int part) {
     queue_t *queue = data;
-    const int own = gradcent_thread_number() % queue->count;
     for (int other = 0; other < queue->count; other++) {
-        range_t *range = &queue->ranges[(own + other) % queue->count];
+        range_t *range = &queue->ranges[(part + other) % queue->count];
         for (;;) {
             const int64_t k = __atomic_fetch_add(&range->taken, 1, __ATOMIC_RELAXED);
             if (k >= range->end - range->begin) break;
@@ -30,8 +29,8 @@ static void work(void *data) {
     }
 }
 
-void gradcent_share(int64_t count, int threads, int backwards, int64_t (*border)(void *, int, int),
-                    void (*item)(void *, int64_t), void *context) {
+void gradcent_distribute(int64_t count, int threads, int backwards, int64_t (*border)(void *, int, int),
+                         void (*item)(void *, int64_t), void *context) {
     queue_t queue; /* most of it is never used */
     queue.item = item;
     queue.context = context;
@@ -46,5 +45,5 @@ void gradcent_share(int64_t count, int threads, int backwards, int64_t (*border)
         at = part == threads - 1 ? count : border ? border(context, part + 1, threads) : count * (part + 1) / threads;
         queue.ranges[part].end = at;
     }
-    gradcent_parallel(work, &queue, threads);
+    gradcent_parallel(threads, work, &queue);
 }

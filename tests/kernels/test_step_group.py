@@ -1,37 +1,30 @@
-"""How the C code looks at tensors: torch's exported functions must say what torch says, or not be used."""
+"""Param groups stepped in one C call: whatever moved, was replaced or is unusual, the result is torch's."""
 
 from __future__ import annotations
 
 import collections
 import copy
 import gc
-import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import native_steps
 import pytest
 import torch
 from torch import Tensor, nn
 
 import gradcent
-from gradcent.kernels import _torch_functions, fused_steps, native
-from gradcent.optim import _native_step as _quick
+from gradcent import Layout
+from gradcent.kernels import fused_steps, native
+from gradcent.optim._native_step import try_fused_step
 
-PROVEN = _torch_functions.proven(torch.__version__)
-pytestmark = [
-    pytest.mark.skipif(not native.available(), reason=native.reason()),
-    pytest.mark.skipif(
-        not PROVEN and native.available() and native._way != "torch",
-        reason="nobody tried torch's functions with this release; GRADCENT_LOOK=torch does",
-    ),
-]
+pytestmark = pytest.mark.skipif(not native.available(), reason=native.reason())
 
-CODES = {torch.float32: 0, torch.float64: 1, torch.bfloat16: 2, torch.float16: 3}
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 OPTIONS: dict[str, dict[str, Any]] = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.1},
     "Adam": {"lr": 0.01, "weight_decay": 0.1},
@@ -46,19 +39,6 @@ class Dispatching(Tensor):
     def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with torch._C._DisableTorchDispatch():
             return function(*args, **(kwargs or {}))
-
-
-@pytest.fixture
-def way() -> Iterator[Any]:
-    """Look at tensors in another way for the length of a test."""
-    before = native._way
-
-    def look(name: str) -> None:
-        native._way = native._look_through(name)
-        assert native._way == name
-
-    yield look
-    native._way = native._look_through(before)
 
 
 def network(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -80,12 +60,6 @@ def trained(model: nn.Module, optimizer: torch.optim.Optimizer, seeds: range) ->
     return [each.detach().clone() for each in model.parameters()]
 
 
-def test_they_are_used_with_this_torch() -> None:
-    assert native._way == "torch", (
-        "DLPack is the slower way; which function is missing or says something else?"
-    )
-
-
 ORDINARY = {
     "a number": torch.tensor(1.0),
     "a matrix": torch.randn(3, 4),
@@ -100,19 +74,11 @@ ORDINARY = {
     "requires grad": torch.randn(2, requires_grad=True),
     "not a leaf": torch.randn(2, requires_grad=True) * 2,
     "negated twice": torch._neg_view(torch._neg_view(torch.randn(2))),
-    **{str(dtype): torch.ones(2, 3, dtype=dtype) for dtype in CODES},
+    **{str(dtype): torch.ones(2, 3, dtype=dtype) for dtype in DTYPES},
 }
 
 
-@pytest.mark.parametrize("what", ORDINARY)
-def test_they_say_what_torch_says(what: str) -> None:
-    tensor = ORDINARY[what]
-    expected = (tensor.data_ptr(), CODES[tensor.dtype], tuple(tensor.shape), tensor.stride(), None)
-    assert native._native.look_at(tensor) == expected
-    if tensor.is_leaf and tensor.is_floating_point():
-        holder = tensor.detach().requires_grad_()
-        holder.grad = torch.ones_like(holder)
-        assert native._native.look_at(holder)[-1] == holder.grad.data_ptr()
+TABLE_SHAPE = (3, 3)
 
 
 def given_back(tensor: Tensor) -> Tensor:
@@ -120,123 +86,122 @@ def given_back(tensor: Tensor) -> Tensor:
     return tensor
 
 
-ODD: dict[str, Callable[[], Tensor]] = {
-    "negated": lambda: torch._neg_view(torch.randn(3)),
-    "imaginary part of a conjugate": lambda: torch.imag(torch.randn(2, dtype=torch.complex64).conj()),
-    "complex": lambda: torch.randn(2, dtype=torch.complex64),
-    "integers": lambda: torch.ones(2, dtype=torch.int64),
+UNUSUAL: dict[str, Callable[[], Tensor]] = {
+    "negated": lambda: torch._neg_view(torch.randn(3, 3)),
+    "imaginary part of a conjugate": lambda: torch.imag(torch.randn(3, 3, dtype=torch.complex64).conj()),
+    "complex": lambda: torch.randn(3, 3, dtype=torch.complex64),
+    "integers": lambda: torch.ones(3, 3, dtype=torch.int64),
     "sparse": lambda: torch.eye(3).to_sparse(),
     "sparse rows": lambda: torch.eye(3).to_sparse_csr(),
-    "without memory": lambda: torch.ones(2, 3, device="meta"),
-    "quantized": lambda: torch.quantize_per_tensor(torch.randn(3), 0.1, 0, torch.qint8),
+    "without memory": lambda: torch.ones(3, 3, device="meta"),
+    "quantized": lambda: torch.quantize_per_tensor(torch.randn(3, 3), 0.1, 0, torch.qint8),
     "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-    "zeros that are not written out": lambda: torch._efficientzerotensor((2, 3)),
-    "memory given back": lambda: given_back(torch.ones(3)),
-    "more than its memory": lambda: torch.ones(3).as_subclass(Dispatching),
+    "zeros that are not written out": lambda: torch._efficientzerotensor((3, 3)),
+    "memory given back": lambda: given_back(torch.ones(3, 3)),
+    "more than its memory": lambda: torch.ones(3, 3).as_subclass(Dispatching),
 }
 
 
+LAYOUT = Layout.rows((3, 4))
+
+
+@pytest.mark.parametrize("what", ORDINARY)
+def test_ordinary_tensors_are_read_as_torch_reads_them(what: str) -> None:
+    """Without a layout SGD is w − g: the kernel has to find every element of both."""
+    tensor = ORDINARY[what].detach()
+    param, expected = torch.zeros_like(tensor).contiguous(), -tensor
+    native_steps.sgd([param], [tensor], [], [None], lr=1.0)
+    assert torch.equal(param, expected)
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("what", ODD)
-def test_what_is_out_of_the_ordinary_is_not_taken_for_a_tensor_of_numbers(what: str) -> None:
-    assert native._native.look_at(ODD[what]()) is None
+@pytest.mark.parametrize("what", UNUSUAL)
+def test_tensors_that_are_not_their_memory_are_refused(what: str) -> None:
+    tensor, fine = UNUSUAL[what](), torch.ones(3, 4)
+    with pytest.raises(native.Unsupported, match="tensor 1"):
+        native.centralize_([fine, tensor], [LAYOUT, Layout.rows(TABLE_SHAPE)])
+    assert torch.equal(fine, torch.ones(3, 4))
 
 
-def test_a_fake_tensor_and_one_inside_vmap_are_not_taken() -> None:
+def test_a_fake_tensor_and_one_inside_vmap_are_refused() -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    assert native._native.look_at(FakeTensorMode().from_tensor(torch.ones(3))) is None
-    seen = []
-    torch.vmap(lambda x: (seen.append(native._native.look_at(x)), x)[1])(torch.ones(3, 2))
-    assert seen == [None]
+    fake = FakeTensorMode().from_tensor(torch.ones(3, 4))
+    with pytest.raises(native.Unsupported, match="tensor 0"):
+        native.centralize_([fake], [LAYOUT])
+
+    def inside(x: Tensor) -> Tensor:
+        with pytest.raises(native.Unsupported, match="tensor 0"):
+            native.centralize_([x], [LAYOUT])
+        return x
+
+    torch.vmap(inside)(torch.ones(2, 3, 4))
 
 
-@pytest.mark.parametrize(
-    ("function", "answer"), [("look_at", lambda real, tensor: None), ("count_changes", lambda real, x: True)]
-)
-def test_functions_that_do_not_tell_the_truth_are_not_used(function: str, answer: Any) -> None:
-    told: list[Any] = []
+def test_a_subclass_without_its_own_dispatch_is_its_memory() -> None:
+    class Named(Tensor):
+        pass
 
-    class Lying:
-        def __getattr__(self, name: str) -> Any:
-            real = getattr(native._native, name)
-            if name == "torch_functions":
-                return lambda found: (told.append(found), real(found))[1]
-            return (lambda *args: answer(real, *args)) if name == function else real
-
-    try:
-        assert not _torch_functions.use_for_tensors(Lying(), native._DTYPES)
-        assert told[-1] is None
-    finally:
-        native._way = native._look_through("torch")
+    tensor = torch.tensor([[1.0, 2.0, 6.0]]).as_subclass(Named)
+    native.centralize_([tensor], [Layout.rows((1, 3))])
+    assert tensor.tolist() == [[-2.0, -1.0, 3.0]]
 
 
-def test_a_torch_without_the_functions_is_served_by_dlpack(monkeypatch: pytest.MonkeyPatch, way: Any) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(_torch_functions, "_TENSORS", (*_torch_functions._TENSORS[:-1], "no_such_function"))
-        assert native._look_through("auto") in ("dlpack", "python")
-        with pytest.raises(RuntimeError, match=r"GRADCENT_LOOK=torch: torch .* does not offer that"):
-            native._look_through("torch")
-
-
-def test_a_torch_nobody_tried_them_with_is_served_by_dlpack(
-    monkeypatch: pytest.MonkeyPatch, way: Any
-) -> None:
-    called: list[Any] = []
-    with monkeypatch.context() as patch:
-        patch.setattr(_torch_functions, "use_for_tensors", lambda *args: called.append(args))
-        for version in ("2.99.0", "2.16.0a0+gitabc", "3.0.1", "2.12.1"):
-            patch.setattr(torch, "__version__", version)
-            assert native._look_through("auto") in ("dlpack", "python")
-    assert not called
-    assert all(map(_torch_functions.proven, ("2.13.0+cpu", "2.14.1", "2.15.0+cu132")))
-
-
-@every_optimizer
-@pytest.mark.parametrize("slower", ["dlpack", "python"])
-def test_every_way_gives_the_same_bits(name: str, slower: str, way: Any) -> None:
-    if slower == "dlpack" and not hasattr(Tensor, "__dlpack_c_exchange_api__"):
-        pytest.skip("this torch has no DLPack functions for C (torch 2.10)")
-    results = []
-    for each in ("torch", slower):
-        way(each)
-        assert (slower in native.reason()) == (each == slower)
-        model = network()
-        optimizer = getattr(gradcent.optim, name)(model.parameters(), model=model, **OPTIONS[name])
-        results.append(trained(model, optimizer, range(4)))
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-def test_the_environment_can_choose_the_way() -> None:
-    code = "from gradcent.kernels import native; print(native._way)"
-    for asked in ("python", "torch"):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "GRADCENT_LOOK": asked},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.strip() == asked
-    wrong = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "GRADCENT_LOOK": "closely"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert "GRADCENT_LOOK is 'closely'" in wrong.stderr
-
-
-def test_they_are_found_whatever_mode_gradcent_is_imported_in() -> None:
+def test_import_works_in_any_mode() -> None:
     code = (
         "from torch._subclasses.fake_tensor import FakeTensorMode\n"
         "with FakeTensorMode():\n"
         "    from gradcent.kernels import native\n"
-        "print(native._way)"
+        "print(native.reason())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "torch"
+    assert done.stdout.strip() == native.reason()
+
+
+def test_a_torch_without_parallel_for_is_served_on_one_thread() -> None:
+    """In another process, because the setup of the C module is global."""
+    code = """
+import ctypes, torch
+real = ctypes.CDLL.__getattr__
+def lacking(self, name):
+    if name == "torch_parallel_for":
+        raise AttributeError(name)
+    return real(self, name)
+ctypes.CDLL.__getattr__ = lacking
+import gradcent
+from gradcent.kernels import native
+torch.manual_seed(0)
+g = torch.randn(300, 500)
+print(native.reason())
+print(torch.allclose(native.centralized([g], [gradcent.Layout.rows(g.shape)])[0], g - g.mean(1, keepdim=True), atol=1e-5))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    reason, right = done.stdout.splitlines()
+    assert "one thread: this torch has no torch_parallel_for" in reason
+    assert right == "True"
+
+
+def test_a_torch_without_the_exchange_table_has_no_native_kernels() -> None:
+    code = """
+import torch
+del torch._C.TensorBase.__dlpack_c_exchange_api__
+import gradcent
+from gradcent.kernels import native
+print(native.available(), native.reason())
+model = torch.nn.Linear(3, 2, bias=False)
+optimizer = gradcent.optim.SGD(model.parameters(), lr=1.0, model=model)
+model.weight.grad = torch.tensor([[1.0, 2.0, 6.0]] * 2)
+before = model.weight.detach().clone()
+optimizer.step()
+print((before - model.weight).tolist()[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if "immutable type" in done.stderr or "AttributeError" in done.stderr:
+        pytest.skip("this torch does not let a test remove the table")
+    first, second = done.stdout.splitlines()
+    assert first.startswith("False torch ")
+    assert "no DLPack exchange table" in first
+    torch.testing.assert_close(torch.tensor(eval(second)), torch.tensor([-2.0, -1.0, 3.0]))
 
 
 # ---- whole param groups
@@ -330,7 +295,7 @@ def test_a_state_exchanged_while_others_are_looked_up_is_not_written_to_after_it
 
 
 @pytest.mark.parametrize("what", ["class", "gradient", "negated", "state", "counter", "dtype"])
-def test_what_is_out_of_the_ordinary_is_left_to_torch(what: str, left_to_torch: list[int]) -> None:
+def test_unusual_tensors_are_left_to_torch(what: str, left_to_torch: list[int]) -> None:
     results = []
     for odd in (False, True):
         model = network()
@@ -340,7 +305,7 @@ def test_what_is_out_of_the_ordinary_is_left_to_torch(what: str, left_to_torch: 
         weight = model[0].weight
         state = optimizer.state[weight]
         if odd and what == "class":
-            weight.__class__ = type("Special", (nn.Parameter,), {})
+            weight.__class__ = type("Special", (nn.Parameter,), {"__torch_dispatch__": Dispatching.__torch_dispatch__})
         if odd and what == "gradient":
             weight.grad = weight.grad.as_subclass(Dispatching)
         if odd and what == "negated":
@@ -406,7 +371,7 @@ def test_numbers_of_other_devices_are_not_read() -> None:
     optimizer = gradcent.optim.Adam(model.parameters(), lr=rate, model=model)
     give_gradients(model, 0)
     group, attachment = optimizer.param_groups[0], gradcent.attached(optimizer)
-    assert not _quick.try_fused_step(fused_steps.ADAM, optimizer, group, attachment)
+    assert not try_fused_step(fused_steps.ADAM, optimizer, group, attachment)
     assert not read
 
 
@@ -465,28 +430,6 @@ def test_containers_of_another_kind_are_left_to_torch() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is made short by Linux's RLIMIT_AS")
-def test_a_step_that_finds_no_memory_changes_nothing() -> None:
-    code = """
-import resource, torch, gradcent
-weight = torch.nn.Parameter(torch.randn(16, 750_000))
-weight.grad = torch.randn_like(weight)
-plan = gradcent.Plan.of_tensors({"weight": (weight, gradcent.Layout.columns((16, 750_000)))})
-optimizer = gradcent.optim.Adam([weight], plan=plan)
-optimizer.step()
-state = optimizer.state[weight]
-before = [each.clone() for each in (weight.detach(), *state.values())]
-pages = int(open("/proc/self/statm").read().split()[0])
-resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (24 << 20),) * 2)  # sums take 36 MB
-try:
-    optimizer.step()
-except MemoryError:
-    print("short", all(map(torch.equal, before, (weight.detach(), *state.values()))))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["short", "True"], done.stderr
-
-
 def test_nothing_is_kept_of_a_gradient_after_the_step() -> None:
     for elements in (
         100,
@@ -511,20 +454,32 @@ def test_nothing_is_kept_of_a_gradient_after_the_step() -> None:
 
 
 def test_a_gradient_cleared_by_another_thread_during_the_step_stays_until_its_end() -> None:
+    """Another thread clears the gradient again and again while long steps run without the GIL."""
     model = nn.Linear(250, 40_000, bias=False)
     weight = model.weight
     optimizer = gradcent.optim.SGD(model.parameters(), lr=1.0, momentum=0.5, model=model)
-    weight.grad = torch.ones_like(weight)
-    optimizer.step()
     row = torch.arange(250.0)
+    weight.grad = row.expand(40_000, 250).contiguous()
+    optimizer.step()
+    cleared, finished = [], threading.Event()
+
+    def clear() -> None:
+        while not finished.is_set():
+            if weight.grad is not None:
+                weight.grad = None
+                cleared.append(torch.full((40_000, 250), float("nan")))  # takes the memory, if it was freed
+                del cleared[:-1]
+
     for _ in range(5):
-        weight.grad = row.expand(40_000, 250).contiguous()
-        begun = threading.Event()
-        stepping = threading.Thread(target=optimizer.step, args=(begun.set,))  # a closure is called first
-        stepping.start()
-        begun.wait()
-        time.sleep(0.003)  # the step takes several times as long, nearly all of it without the GIL
-        weight.grad = None
-        torch.full((40_000, 250), float("nan"))  # takes the freed memory, if it was freed
-        stepping.join()
+        finished.clear()
+        thread = threading.Thread(target=clear)
+
+        def fill_and_clear(thread: threading.Thread = thread) -> None:
+            weight.grad = row.expand(40_000, 250).contiguous()
+            thread.start()
+
+        optimizer.step(fill_and_clear)
+        finished.set()
+        thread.join()
         assert weight.isfinite().all()
+    assert cleared

@@ -1,0 +1,30 @@
+/* What the C code reads of a torch tensor: see tensor_view.c. */
+#ifndef GRADCENT_TENSOR_VIEW_H
+#define GRADCENT_TENSOR_VIEW_H
+
+#define Py_LIMITED_API 0x030A0000
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "gradcent.h"
+
+#define MAX_DIMS 64
+
+typedef struct {
+    char *data;
+    int ndim, dtype;
+    const int64_t *shape, *strides; /* owned by the tensor */
+} tensor_view_t;
+
+/* setup: torch.Tensor, torch.nn.Parameter, and the capsule Tensor.__dlpack_c_exchange_api__. */
+int gradcent_view_setup(PyObject *tensor_type, PyObject *parameter_type, PyObject *exchange); /* -1: exception set */
+
+/* 1 if the tensor's values are its memory: no dispatch of its own (DTensor, fake tensors), not a negated view.
+ * 0 if not; -1 with an exception set. May run Python code. */
+int gradcent_is_plain(PyObject *tensor);
+
+/* Read a plain tensor. Runs no Python code. 0, or -1 (no exception) if it is not a dense CPU tensor of float32,
+ * float64, bfloat16 or float16. */
+int gradcent_view(PyObject *tensor, tensor_view_t *view);
+
+#endif
