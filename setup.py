@@ -27,7 +27,7 @@ class StableABIWheel(bdist_wheel):
 setup(
     ext_modules=[
         Extension(
-            "gradcent.kernels._native",
+            "gradcent.kernels._cpu",
             sorted(str(path) for path in SOURCES.glob("*.c")),
             depends=sorted(str(path) for path in SOURCES.glob("*.h")),
             # No FMA contraction: the same bits on every instruction set.

@@ -52,12 +52,12 @@ def apply(mutation: Mutation, copy: Path) -> None:
 
 def compile_kernels(copy: Path) -> None:
     """Build the C extension of a copy; without the old one, which would stay if the mutation did not compile."""
-    for old in (copy / "src/gradcent/kernels").glob("_native*.so"):
+    for old in (copy / "src/gradcent/kernels").glob("_cpu*.so"):
         old.unlink()
     done = subprocess.run(
         [sys.executable, "setup.py", "-q", "build_ext", "--inplace"], cwd=copy, capture_output=True, text=True
     )
-    if done.returncode or not list((copy / "src/gradcent/kernels").glob("_native*.so")):
+    if done.returncode or not list((copy / "src/gradcent/kernels").glob("_cpu*.so")):
         raise SystemExit(f"the kernels of a mutation do not compile:\n{done.stderr[-2000:]}")
 
 

@@ -8,5 +8,5 @@ work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 "${CC:-cc}" -std=c11 -g -O1 -ffp-contract=off -Wall -Wextra -Werror -Wno-maybe-uninitialized -Wno-psabi \
     ${SANITIZE--fsanitize=address,undefined -fno-sanitize-recover=all} -I"$source" "$here/sanitize.c" \
-    "$source"/{isa_baseline,isa_avx2,isa_avx512,plan,share,threads}.c -o "$work/sanitize" ${STATIC:-} -lm -lpthread
+    "$source"/{isa_baseline,isa_avx2,isa_avx512,instruction_set,memory,memory_order,parallel,schedule,work_queue}.c -o "$work/sanitize" ${STATIC:-} -lm -lpthread
 ${RUN:-} "$work/sanitize"

@@ -157,17 +157,17 @@ def _run(kind, at, dtype=torch.float32):
     ("kind", "at"), list(itertools.product(["sgd", "adam", "adagrad"], ["gradient", "update"]))
 )
 def test_result_depends_on_neither_threads_nor_instruction_set(kind, at, dtype):
-    chosen, before = native._native.instruction_set(), torch.get_num_threads()
+    chosen, before = native._cpu.instruction_set(), torch.get_num_threads()
     results = []
     try:
         for threads, name in ((1, chosen), (2, chosen), (5, chosen), (2, "sse2")):
             if name == "sse2" and chosen in ("neon", "baseline"):
                 continue
             torch.set_num_threads(threads)
-            native._native.instruction_set(name)
+            native._cpu.instruction_set(name)
             results.append(_run(kind, at, dtype))
     finally:
-        native._native.instruction_set(chosen)
+        native._cpu.instruction_set(chosen)
         torch.set_num_threads(before)
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):

@@ -16,3 +16,4 @@ def test_sanitizers_find_nothing():
         pytest.skip("the compiler has no sanitizer libraries")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "orders of memory" in result.stdout
+    assert "failed allocations" in result.stdout

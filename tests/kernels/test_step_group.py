@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import native_steps
@@ -173,7 +173,8 @@ from gradcent.kernels import native
 torch.manual_seed(0)
 g = torch.randn(300, 500)
 print(native.reason())
-print(torch.allclose(native.centralized([g], [gradcent.Layout.rows(g.shape)])[0], g - g.mean(1, keepdim=True), atol=1e-5))
+result = native.centralized([g], [gradcent.Layout.rows(g.shape)])[0]
+print(torch.allclose(result, g - g.mean(1, keepdim=True), atol=1e-5))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     reason, right = done.stdout.splitlines()
@@ -184,7 +185,7 @@ print(torch.allclose(native.centralized([g], [gradcent.Layout.rows(g.shape)])[0]
 def test_a_torch_without_the_exchange_table_has_no_native_kernels() -> None:
     code = """
 import torch
-del torch._C.TensorBase.__dlpack_c_exchange_api__
+torch.Tensor.__dlpack_c_exchange_api__ = None
 import gradcent
 from gradcent.kernels import native
 print(native.available(), native.reason())
@@ -195,9 +196,7 @@ before = model.weight.detach().clone()
 optimizer.step()
 print((before - model.weight).tolist()[0])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    if "immutable type" in done.stderr or "AttributeError" in done.stderr:
-        pytest.skip("this torch does not let a test remove the table")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second = done.stdout.splitlines()
     assert first.startswith("False torch ")
     assert "no DLPack exchange table" in first
@@ -305,7 +304,9 @@ def test_unusual_tensors_are_left_to_torch(what: str, left_to_torch: list[int]) 
         weight = model[0].weight
         state = optimizer.state[weight]
         if odd and what == "class":
-            weight.__class__ = type("Special", (nn.Parameter,), {"__torch_dispatch__": Dispatching.__torch_dispatch__})
+            weight.__class__ = type(
+                "Special", (nn.Parameter,), {"__torch_dispatch__": Dispatching.__torch_dispatch__}
+            )
         if odd and what == "gradient":
             weight.grad = weight.grad.as_subclass(Dispatching)
         if odd and what == "negated":
@@ -454,32 +455,29 @@ def test_nothing_is_kept_of_a_gradient_after_the_step() -> None:
 
 
 def test_a_gradient_cleared_by_another_thread_during_the_step_stays_until_its_end() -> None:
-    """Another thread clears the gradient again and again while long steps run without the GIL."""
+    """The other thread runs only while the step has released the GIL, and sees from the weights that it has begun."""
     model = nn.Linear(250, 40_000, bias=False)
     weight = model.weight
     optimizer = gradcent.optim.SGD(model.parameters(), lr=1.0, momentum=0.5, model=model)
-    row = torch.arange(250.0)
-    weight.grad = row.expand(40_000, 250).contiguous()
+    gradient = torch.arange(250.0).expand(40_000, 250)
+    weight.grad = gradient.contiguous()
     optimizer.step()
-    cleared, finished = [], threading.Event()
+    during = []
+    for _ in range(20):
+        weight.grad = gradient.contiguous()
+        before = weight[0, 0].item(), weight[-1, -1].item()
 
-    def clear() -> None:
-        while not finished.is_set():
-            if weight.grad is not None:
-                weight.grad = None
-                cleared.append(torch.full((40_000, 250), float("nan")))  # takes the memory, if it was freed
-                del cleared[:-1]
+        def clear(before: tuple[float, float] = before) -> None:
+            while weight[0, 0].item() == before[0]:
+                pass
+            weight.grad = None
+            during.append(weight[-1, -1].item() == before[1])
+            torch.full((40_000, 250), float("nan"))  # takes the memory, if it was freed
 
-    for _ in range(5):
-        finished.clear()
         thread = threading.Thread(target=clear)
-
-        def fill_and_clear(thread: threading.Thread = thread) -> None:
-            weight.grad = row.expand(40_000, 250).contiguous()
-            thread.start()
-
-        optimizer.step(fill_and_clear)
-        finished.set()
+        optimizer.step(thread.start)  # a closure is called first
         thread.join()
         assert weight.isfinite().all()
-    assert cleared
+        if any(during):
+            return
+    pytest.fail("the gradient was never cleared while a step ran")

@@ -142,7 +142,7 @@ def test_explicit_choice_is_obeyed_or_refused(monkeypatch):
     optimizer = gradcent.optim.SGD(model.parameters(), lr=0.1, model=model, kernel="triton")
     with pytest.raises(RuntimeError, match="needs CUDA tensors"):
         optimizer.step()
-    monkeypatch.setattr(native, "_native", None)
+    monkeypatch.setattr(native, "_cpu", None)
     monkeypatch.setattr(native, "_why_not", "no compiler", raising=False)
     assert not native.available()
     assert "no compiler" in native.reason()

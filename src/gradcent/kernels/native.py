@@ -26,9 +26,9 @@ from gradcent.operator import has_shared_elements
 from .fused_steps import FusedRule, StepArgs
 
 try:
-    from gradcent.kernels import _native
+    from gradcent.kernels import _cpu
 except ImportError as error:  # built without a compiler, or not built at all
-    _native = None  # type: ignore[assignment]
+    _cpu = None  # type: ignore[assignment]
     _why_not = f"the C extension is missing ({error}); reinstall gradcent where a C compiler is available"
 
 Layouts = Sequence[Layout | None]
@@ -40,14 +40,14 @@ class Unsupported(TypeError):
 
 def available() -> bool:
     """Return whether the native kernels can be used on this machine."""
-    return _native is not None
+    return _cpu is not None
 
 
 def reason() -> str:
     """Return the instruction set and the threads in use, or why there are no native kernels."""
-    if _native is None:
+    if _cpu is None:
         return _why_not
-    return f"native CPU kernels ({_native.instruction_set()}, {_threads})"
+    return f"native CPU kernels ({_cpu.instruction_set()}, {_threads})"
 
 
 def centralize_(
@@ -159,9 +159,9 @@ def step_group(
 
 
 def _kernels() -> Any:
-    if _native is None:
+    if _cpu is None:
         raise RuntimeError(f"no native kernels: {_why_not}")
-    return _native
+    return _cpu
 
 
 def _as_list(items: Sequence[Any]) -> list[Any]:
@@ -224,13 +224,15 @@ def _stable_abi_functions(*names: str) -> list[int]:
         return []
 
 
-if _native is not None:
-    Unsupported = _native.Unsupported  # type: ignore[misc,assignment]
+if _cpu is not None:
+    Unsupported = _cpu.Unsupported  # type: ignore[misc,assignment]
     _exchange = getattr(Tensor, "__dlpack_c_exchange_api__", None)
     _functions = _stable_abi_functions("torch_parallel_for", "torch_get_num_threads")
     _threads = "torch's threads" if _functions else "one thread: this torch has no torch_parallel_for"
     if _exchange is None:
-        _native = None
-        _why_not = f"torch {torch.__version__} has no DLPack exchange table for C; torch 2.10 and later have it"
+        _cpu = None  # type: ignore[assignment]
+        _why_not = (
+            f"torch {torch.__version__} has no DLPack exchange table for C; torch 2.10 and later have it"
+        )
     else:
-        _native.setup(Tensor, torch.nn.Parameter, _exchange, *(_functions or [0, 0]))
+        _cpu.setup(Tensor, torch.nn.Parameter, _exchange, *(_functions or [0, 0]))

@@ -1,4 +1,4 @@
-/* The Python module gradcent.kernels._native. Use it through gradcent.kernels.native. */
+/* The Python module gradcent.kernels._cpu. Use it through gradcent.kernels.native. */
 #include "py_call.h"
 
 /* A function pointer and an object pointer need not be alike in C, but an address from dlsym is both. */
@@ -53,13 +53,13 @@ static PyMethodDef methods[] = {
 };
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_native", "The native CPU kernels; use gradcent.kernels.native.", -1, methods, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_cpu", "The native CPU kernels; use gradcent.kernels.native.", -1, methods, NULL, NULL,
     NULL, NULL};
 
-PyMODINIT_FUNC PyInit__native(void) {
+PyMODINIT_FUNC PyInit__cpu(void) {
     PyObject *module = PyModule_Create(&definition);
     if (!module) return NULL;
-    gradcent_unsupported = PyErr_NewException("gradcent.kernels._native.Unsupported", PyExc_TypeError, NULL);
+    gradcent_unsupported = PyErr_NewException("gradcent.kernels._cpu.Unsupported", PyExc_TypeError, NULL);
     if (!gradcent_unsupported) return NULL;
     Py_INCREF(gradcent_unsupported);
     if (PyModule_AddObject(module, "Unsupported", gradcent_unsupported)) return NULL;
