@@ -1,7 +1,7 @@
-"""The `gradcent` command: a table of subcommands, each imported only when it is asked for.
+"""The `gradcent` command: a table of subcommands; a subcommand is imported when it is used.
 
-`gradcent --help` must answer at once, so nothing here imports torch: the parser of a subcommand is
-built from its own module, and that module imports what it needs inside `run`.
+`gradcent --help` must be fast, so nothing here imports torch: a subcommand adds its options in `configure` and
+imports what it needs in `run`.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from gradcent_lab.run import stop_signal
 
 # name, one-line help; the module is gradcent_lab.commands.<name>
 COMMANDS: dict[str, str] = {
-    "explain": "what would be centralized in a model, over what, and why the rest is not",
-    "demo": "does it help? a small network, real digits, paired seeds, a verdict; about a minute",
-    "forecast": "what would GC do to my model? a few steps without GC, in a minute",
-    "compare": "does it help my model? the same for your own experiment",
-    "run": "an experiment of the paper, at its scale or a smaller one",
-    "list": "the experiments there are, what each costs, what has run",
-    "bench": "what a step with GC costs on this machine, beside every other way of taking it",
-    "doctor": "what is installed, found and missing",
-    "report": "put the runs of a folder beside the paper's numbers, in one HTML page",
+    "explain": "show which parameters of a model GC centralizes, and why not the others",
+    "demo": "compare a small network with and without GC on digits; about a minute",
+    "forecast": "estimate what GC would do to your model from a few steps; about a minute",
+    "compare": "compare your own model with and without GC",
+    "run": "run a recipe: an experiment of the paper, at its scale or a smaller one",
+    "list": "list the recipes, their costs and what has run",
+    "bench": "measure the cost of an optimizer step with GC on this machine",
+    "doctor": "check installed packages, hardware and data sets",
+    "report": "compare stored runs with the paper's numbers, in one HTML page",
 }
 
 _ADVICE = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space",
-    errno.EACCES: "choose another place with --out",
-    errno.EPERM: "choose another place with --out",
-    errno.EROFS: "choose another place with --out",
+    errno.EACCES: "choose another folder with --out",
+    errno.EPERM: "choose another folder with --out",
+    errno.EROFS: "choose another folder with --out",
     errno.ENAMETOOLONG: "choose a shorter name",
 }
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser; subcommand options are filled in for `only` (all of them are never needed)."""
+    """Return the parser; only the subcommand `only` gets its options, so that the others are not imported."""
     parser = argparse.ArgumentParser(
         prog="gradcent",
-        description="Gradient centralization: see what it does to a model, what it costs, whether it helps.",
-        epilog="`gradcent COMMAND --help` explains a command.",
+        description="Gradient centralization (GC): what it does to a model, what it costs, whether it helps.",
+        epilog="`gradcent COMMAND --help` shows the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")

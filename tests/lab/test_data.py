@@ -59,7 +59,7 @@ def test_real_miniimagenet_in_memory_and_from_disk():
     lazy, _, _ = open_set({**spec, "memory": False}, Path(REAL))
     assert lazy[5][0].shape == train[5][0].shape == (3, 32, 32)
     assert float((lazy[5][0] - train[5][0]).abs().mean()) < 0.1  # the same picture, resized twice
-    with pytest.raises(UserError, match=r"holds 10,000 train images, not 50,000: .* smaller --scale"):
+    with pytest.raises(UserError, match=r"has 10,000 train images, not 50,000: .* smaller --scale"):
         open_set({"set": "miniimagenet", "size": 32}, Path(REAL))
 
 
@@ -138,10 +138,10 @@ def test_fashion_mnist_files(tmp_path, monkeypatch):
 def test_cifar_files_are_checked(tmp_path):
     folder = tmp_path / "cifar-100-binary"
     make_sets.cifar100(folder, 200, 100)
-    with pytest.raises(UserError, match="holds 200 train images, not 50000"):
+    with pytest.raises(UserError, match="has 200 train images, not 50000"):
         open_set({"set": "cifar100"}, tmp_path)
     (folder / "train.bin").write_bytes((folder / "train.bin").read_bytes()[:-5])
-    with pytest.raises(UserError, match=r"train\.bin is cut short"):
+    with pytest.raises(UserError, match=r"train\.bin is truncated"):
         open_set({"set": "cifar100"}, tmp_path)
     (folder / "train.bin").unlink()
     with pytest.raises(UserError, match=r"train\.bin is missing: get cifar-100-binary"):
@@ -151,15 +151,15 @@ def test_cifar_files_are_checked(tmp_path):
 def test_what_is_missing_is_said(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"ImageNet .* is not in .* get it from image-net\.org"):
         open_set({"set": "imagenet", "size": 8}, tmp_path)
-    with pytest.raises(UserError, match="by --data or GRADCENT_DATA"):
+    with pytest.raises(UserError, match="with --data or GRADCENT_DATA"):
         open_set({"set": "cub200", "size": 8}, None)
-    with pytest.raises(UserError, match="no data set is called 'mnist'"):
+    with pytest.raises(UserError, match="unknown data set 'mnist'"):
         open_set({"set": "mnist"}, None)
     monkeypatch.setenv("GRADCENT_DATA", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match="does not exist"):
         data_root()
     (tmp_path / "imagenet" / "train").mkdir(parents=True)
-    with pytest.raises(UserError, match="has no test/ or val/"):
+    with pytest.raises(UserError, match="has train/ but no test/ or val/"):
         open_set({"set": "imagenet", "size": 8}, tmp_path)
 
 

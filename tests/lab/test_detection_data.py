@@ -31,7 +31,7 @@ def test_bad_annotations_are_counted_not_crashed_on(tmp_path, monkeypatch):
     data = DetectionSet(open_source("coco", root, "train"), train=True, masks=True, flip=False)
     assert data.counts == {
         "annotations": 12,
-        "box out of the image, cut": 1,
+        "box clipped to the image": 1,
         "box without area, dropped": 4,
         "crowd, not trained on": 1,
         "empty mask, kept as empty": 2,
@@ -90,7 +90,7 @@ def test_damaged_annotations_are_one_line(tmp_path, monkeypatch):
     from gradcent_lab.detection.sources import _read_json
 
     _read_json.cache_clear()
-    with pytest.raises(UserError, match="is no JSON"):
+    with pytest.raises(UserError, match="is not JSON"):
         open_source("coco", root, "train")
 
 
@@ -103,7 +103,7 @@ def test_image_of_another_size_is_an_error(tmp_path, monkeypatch):
 
 
 def test_detection_sets_are_no_classification_sets(tmp_path):
-    with pytest.raises(UserError, match="is a set for detection"):
+    with pytest.raises(UserError, match="is a detection set"):
         open_set({"set": "coco", "size": 32}, tmp_path)
 
 

@@ -92,7 +92,7 @@ def test_pretrained_file_is_loaded():
     ("spec", "words"),
     [
         ({"backbone": "R51"}, "no backbone is called 'R51'"),
-        ({"backbone": "R14", "norm": "ln"}, "norm 'ln' is not known"),
+        ({"backbone": "R14", "norm": "ln"}, "unknown norm 'ln'"),
         ({"backbone": "R14", "head": "3fc"}, "box head '3fc' is not known"),
         ({"backbone": "R14", "wide": 3}, "no option 'wide'"),
         (

@@ -6,13 +6,14 @@ performs them is only roughly known before something has run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gradcent_lab import store
 from gradcent_lab.data.datasets import SETS
 from gradcent_lab.experiment.study import Cell, Study
-from gradcent_lab.store import records as store
 
 GPU_FLOPS = 10e12  # operations per second that a data centre GPU reaches on such networks in float32
 FORWARD_AND_BACKWARD = 3  # in units of the forward pass
@@ -113,8 +114,6 @@ def hours(seconds: float) -> str:
 
 def _cpu_flops() -> float:
     """Measure the operations per second of a convolution on this processor, in 0.2 seconds."""
-    import time
-
     import torch
 
     with torch.random.fork_rng(devices=[]), torch.no_grad():

@@ -1,4 +1,4 @@
-"""`gradcent report`: the runs of a folder beside the paper's numbers, as one page and as files."""
+"""`gradcent report`: stored runs compared with the paper's numbers, as one page and as files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "root", nargs="?", type=Path, default=Path("runs"), help="folder of runs (default ./runs)"
     )
-    parser.add_argument("--study", action="append", metavar="NAME", help="only this study; may be repeated")
+    parser.add_argument("--study", action="append", metavar="NAME", help="only this study; can be repeated")
     parser.add_argument("--scale", metavar="NAME", help="only the runs at this scale")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default ROOT/report)")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="output folder (default ROOT/report)")
     parser.add_argument(
-        "--title", default="Gradient centralization: the paper's numbers and ours", help="of the page"
+        "--title", default="Gradient centralization: the paper's numbers and ours", help="title of the page"
     )
 
 
@@ -30,11 +30,11 @@ def run(args: argparse.Namespace) -> int:
         need(package, "'gradcent[lab]'")
     from rich.console import Console
 
+    from gradcent_lab import store
     from gradcent_lab.recipes import all_recipes
     from gradcent_lab.report.html import write_report
     from gradcent_lab.report.sections import sections
     from gradcent_lab.report.write import write_section
-    from gradcent_lab.store import records as store
 
     records = [r for r in store.load(args.root) if not args.study or r.study in args.study]
     if args.scale:
@@ -42,14 +42,14 @@ def run(args: argparse.Namespace) -> int:
     if not records:
         wanted = f" of {' or '.join(args.study)}" if args.study else ""
         at = f" at scale {args.scale}" if args.scale else ""
-        there = ", ".join(sorted({r.study for r in store.load(args.root)})) or "nothing"
-        raise UserError(f"{args.root} has no finished runs{wanted}{at} (it has {there})")
+        studies = ", ".join(sorted({r.study for r in store.load(args.root)})) or "no runs"
+        raise UserError(f"{args.root} has no finished runs{wanted}{at} (it has {studies})")
     out = args.out or args.root / "report"
     page_sections = sections(records, all_recipes(), args.root)
     console = Console()
     for section in page_sections:
         folder = out / file_name(f"{section.name}-{section.records[0].scale}")
-        drawn, texts = write_section(section, folder)
+        figure_paths, table_paths = write_section(section, folder)
         for finding in section.findings:
             if finding.comparison:
                 arm = "" if finding.arm == "on" else f", {finding.arm}"
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
                     soft_wrap=True,
                 )
         console.print(
-            f"  [dim]{escape_markup(folder)}: {len(texts)} tables, {len(drawn) // 2} figures[/dim]",
+            f"  [dim]{escape_markup(folder)}: {len(table_paths)} tables, {len(figure_paths) // 2} figures[/dim]",
             highlight=False,
             soft_wrap=True,
         )

@@ -25,7 +25,7 @@ FILES: dict[str, dict[str, tuple[str, ...]]] = {
 
 
 def record_size(name: str) -> int:
-    """Bytes of a record: CIFAR-100 has a coarse and a fine label, CIFAR-10 one."""
+    """Return the bytes of a record: CIFAR-100 has a coarse and a fine label, CIFAR-10 one."""
     return PIXELS + (2 if name == "cifar100" else 1)
 
 
@@ -41,14 +41,16 @@ def load(name: str, root: Path | None, split: str) -> tuple[torch.Tensor, torch.
             raise UserError(f"{path} is missing: {SETS[name].where}")
         raw = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
         if raw.numel() % record:
-            raise UserError(f"{path} is cut short ({raw.numel()} bytes, {record} a record): unpack it again")
+            raise UserError(
+                f"{path} is truncated ({raw.numel()} bytes, {record} per record): unpack it again"
+            )
         parts.append(raw.view(-1, record))
     records = torch.cat(parts)
     expected = SETS[name].images[split]
     if len(records) != expected:
-        raise UserError(f"{folder} holds {len(records)} {split} images, not {expected}: unpack it again")
+        raise UserError(f"{folder} has {len(records)} {split} images, not {expected}: unpack it again")
     labels = records[:, labels_per_record - 1].long()
     if int(labels.max()) >= SETS[name].classes:
-        raise UserError(f"{folder} holds labels above {SETS[name].classes - 1}: it is not {name}")
+        raise UserError(f"{folder} has labels above {SETS[name].classes - 1}: it is not {name}")
     images = records[:, labels_per_record:].view(-1, 3, 32, 32).permute(0, 2, 3, 1).contiguous()
     return images, labels

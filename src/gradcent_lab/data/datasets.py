@@ -1,6 +1,6 @@
-"""The data sets the lab knows: where each lies under the data folder, what is in it, where to get it.
+"""The known data sets: the folder of each below the data folder, its contents, where to get it.
 
-The data folder is `--data` or the environment variable GRADCENT_DATA. Nothing is downloaded unless asked for.
+The data folder is `--data` or the environment variable GRADCENT_DATA. Nothing is downloaded without `--download`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from gradcent_lab.errors import UserError
 
 @dataclass(frozen=True)
 class SetInfo:
-    """One data set. `images` counts the complete set, which is checked where all of it is asked for."""
+    """One data set. `images` counts the complete set; it is checked when a run uses all of it."""
 
     title: str
-    folders: tuple[str, ...]  # below the data folder, the first one that exists is taken
+    folders: tuple[str, ...]  # below the data folder; the first one that exists is used
     classes: int
     images: Mapping[str, int]
     where: str
-    archive: tuple[str, str] | None = None  # address and md5 of what --download fetches
+    archive: tuple[str, str] | None = None  # URL and md5 of the archive that --download gets
     torchvision: str | None = None  # the class of torchvision.datasets that downloads it
     task: str = "classification"  # or "detection", read by gradcent_lab.detection
 
@@ -165,25 +165,25 @@ def data_root(given: str | os.PathLike[str] | None = None) -> Path | None:
         return None
     root = Path(chosen).expanduser()
     if not root.is_dir():
-        raise UserError(f"the data folder {root} does not exist: give another with --data or GRADCENT_DATA")
+        raise UserError(f"the data folder {root} does not exist: set another with --data or GRADCENT_DATA")
     return root
 
 
 def find(name: str, root: Path | None) -> Path | None:
-    """Return the folder of a set, or None if it is not there."""
+    """Return the folder of a set, or None if it does not exist."""
     if root is None:
         return None
     return next((root / folder for folder in SETS[name].folders if (root / folder).is_dir()), None)
 
 
 def place(name: str, root: Path | None) -> Path:
-    """Return the folder of a set, or say what is missing and where to get it."""
+    """Return the folder of a set; raise an error that says where to get it if it does not exist."""
     info = SETS[name]
     folder = find(name, root)
     if folder is not None:
         return folder
     if root is None:
         raise UserError(
-            f"{info.title} is needed: name the data folder by --data or GRADCENT_DATA; {info.where}"
+            f"{info.title} is needed: set the data folder with --data or GRADCENT_DATA; {info.where}"
         )
-    raise UserError(f"{info.title} is not in {root} (looked for {', '.join(info.folders)}): {info.where}")
+    raise UserError(f"{info.title} is not in {root} (expected {' or '.join(info.folders)}): {info.where}")

@@ -1,6 +1,6 @@
-"""How each image set lies on the disk: functions from a folder to the (file, label) pairs of its splits.
+"""Folder layouts of the image sets: functions from a folder to the (file, label) pairs of its splits.
 
-Folders of {train,test}/CLASS/ are read for every set; the sets' own official layouts where they differ.
+Every set can be in {train,test}/CLASS/ folders; some sets can also be in their official layout.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ def samples(name: str, folder: Path) -> tuple[dict[str, Samples], int]:
     try:
         return reader(folder)
     except (FileNotFoundError, KeyError, ValueError) as error:
-        raise UserError(f"{folder} is not laid out as {name} should be: {error}") from error
+        raise UserError(f"{folder} does not have the layout of {name}: {error}") from error
 
 
 def class_folders(folder: Path) -> tuple[dict[str, Samples], int]:
-    """{train,test}/CLASS/**; the test images may also lie in val/."""
+    """Read {train,test}/CLASS/**; the test images may also be in val/."""
     test = next((folder / word for word in ("test", "val", "validation") if (folder / word).is_dir()), None)
     if test is None:
-        raise UserError(f"{folder} has no test/ or val/ folder beside train/")
+        raise UserError(f"{folder} has train/ but no test/ or val/ folder")
     classes = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir())
     if not classes:
-        raise UserError(f"{folder / 'train'} holds no class folders")
-    strange = sorted(p.name for p in test.iterdir() if p.is_dir() and p.name not in set(classes))
-    if strange:
-        raise UserError(f"{test / strange[0]} has no counterpart in {folder / 'train'}")
+        raise UserError(f"{folder / 'train'} has no class folders")
+    unknown = sorted(p.name for p in test.iterdir() if p.is_dir() and p.name not in set(classes))
+    if unknown:
+        raise UserError(f"{test / unknown[0]} has no counterpart in {folder / 'train'}")
     number = {name: label for label, name in enumerate(classes)}
     return {
         split: [
             (path, number[name])
             for name in classes
-            for path in _images(place / name)  # sorted, so the order is the same on every machine
+            for path in _images(split_folder / name)  # sorted, so the order is the same on every machine
         ]
-        for split, place in (("train", folder / "train"), ("test", test))
+        for split, split_folder in (("train", folder / "train"), ("test", test))
     }, len(classes)
 
 
@@ -59,7 +59,7 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _cub(folder: Path) -> tuple[dict[str, Samples], int]:
-    """images.txt, image_class_labels.txt and train_test_split.txt, one line per image."""
+    """Read images.txt, image_class_labels.txt and train_test_split.txt, one line per image."""
 
     def column(name: str) -> dict[str, str]:
         lines = (folder / name).read_text().split("\n")
@@ -67,51 +67,51 @@ def _cub(folder: Path) -> tuple[dict[str, Samples], int]:
 
     files, labels = column("images.txt"), column("image_class_labels.txt")
     training = column("train_test_split.txt")
-    found: dict[str, Samples] = {"train": [], "test": []}
+    splits: dict[str, Samples] = {"train": [], "test": []}
     for key, file in files.items():
         split = "train" if training[key].strip() == "1" else "test"
-        found[split].append((folder / "images" / file.strip(), int(labels[key]) - 1))
-    return found, len(set(labels.values()))
+        splits[split].append((folder / "images" / file.strip(), int(labels[key]) - 1))
+    return splits, len(set(labels.values()))
 
 
 def _aircraft(folder: Path) -> tuple[dict[str, Samples], int]:
-    """data/images_variant_{trainval,test}.txt; training is `trainval`, as in the paper's table 6."""
-    place = folder / "data"
-    variants = [line.strip() for line in (place / "variants.txt").read_text().split("\n") if line.strip()]
+    """Read data/images_variant_{trainval,test}.txt; training is `trainval`, as in the paper's table 6."""
+    data = folder / "data"
+    variants = [line.strip() for line in (data / "variants.txt").read_text().split("\n") if line.strip()]
     number = {name: label for label, name in enumerate(sorted(variants))}
-    found = {}
-    for split, word in (("train", "trainval"), ("test", "test")):
-        lines = (place / f"images_variant_{word}.txt").read_text().split("\n")
+    splits = {}
+    for split, file_part in (("train", "trainval"), ("test", "test")):
+        lines = (data / f"images_variant_{file_part}.txt").read_text().split("\n")
         pairs = [line.strip().split(" ", 1) for line in lines if line.strip()]
-        found[split] = [(place / "images" / f"{file}.jpg", number[name]) for file, name in pairs]
-    return found, len(number)
+        splits[split] = [(data / "images" / f"{file}.jpg", number[name]) for file, name in pairs]
+    return splits, len(number)
 
 
 def _dogs(folder: Path) -> tuple[dict[str, Samples], int]:
-    """Images/ with train_list.mat and test_list.mat."""
-    found, classes = {}, set()
+    """Read Images/ with train_list.mat and test_list.mat."""
+    splits, classes = {}, set()
     for split in ("train", "test"):
         table = _matlab(folder / f"{split}_list.mat")
         files = [str(row[0]) for row in table["file_list"].ravel()]
         labels = [int(label) - 1 for label in table["labels"].ravel()]
-        found[split] = [(folder / "Images" / f, label) for f, label in zip(files, labels, strict=True)]
+        splits[split] = [(folder / "Images" / f, label) for f, label in zip(files, labels, strict=True)]
         classes |= set(labels)
-    return found, len(classes)
+    return splits, len(classes)
 
 
 def _cars(folder: Path) -> tuple[dict[str, Samples], int]:
-    """torchvision's layout: cars_train, cars_test, devkit and cars_test_annos_withlabels.mat."""
+    """Read torchvision's layout: cars_train, cars_test, devkit and cars_test_annos_withlabels.mat."""
     tables = {
         "train": (folder / "devkit" / "cars_train_annos.mat", folder / "cars_train"),
         "test": (folder / "cars_test_annos_withlabels.mat", folder / "cars_test"),
     }
-    found, classes = {}, set()
-    for split, (file, place) in tables.items():
+    splits, classes = {}, set()
+    for split, (file, images) in tables.items():
         rows = _matlab(file)["annotations"].ravel()
-        pairs = [(place / str(row["fname"].item()), int(row["class"].item()) - 1) for row in rows]
-        found[split] = pairs
+        pairs = [(images / str(row["fname"].item()), int(row["class"].item()) - 1) for row in rows]
+        splits[split] = pairs
         classes |= {label for _, label in pairs}
-    return found, len(classes)
+    return splits, len(classes)
 
 
 def _is_tiny(folder: Path) -> bool:
@@ -119,7 +119,7 @@ def _is_tiny(folder: Path) -> bool:
 
 
 def _tiny(folder: Path) -> tuple[dict[str, Samples], int]:
-    """train/CLASS/images/ and val/images/ with val_annotations.txt."""
+    """Read train/CLASS/images/ and val/images/ with val_annotations.txt."""
     classes = sorted(path.name for path in (folder / "train").iterdir() if path.is_dir())
     number = {name: label for label, name in enumerate(classes)}
     train = [(path, number[name]) for name in classes for path in _images(folder / "train" / name)]

@@ -1,4 +1,4 @@
-"""Image sets in folders, read from the disk every time or decoded once into memory."""
+"""Image sets in folders, read from disk every time or decoded once into memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NORMALIZE = {
 
 
 class ImageFiles(Dataset[tuple[Any, int]]):
-    """Images that are read when they are asked for."""
+    """Images that are read when they are indexed."""
 
     def __init__(self, files: Samples, transform: Any) -> None:
         self.files, self.transform = files, transform
@@ -50,7 +50,7 @@ def open_folder(spec: Mapping[str, Any], root: Path | None) -> tuple[Any, Any, i
         augment = spec.get("augment", "none") if training else "none"
         if spec.get("memory", False):
             if augment == "resized-crop-flip":
-                raise UserError("images in memory are augmented by pad-crop-flip or crop-flip")
+                raise UserError("images in memory can be augmented by pad-crop-flip or crop-flip only")
             images, labels = _decode(tuple(files), resize, bool(spec.get("square")))
             parts.append(
                 TensorImages(
@@ -72,33 +72,35 @@ def open_folder(spec: Mapping[str, Any], root: Path | None) -> tuple[Any, Any, i
 
 
 def read(path: Path) -> Any:
-    """Open an image as RGB; one that cannot be read is an error that names it."""
+    """Open an image as RGB; an unreadable file is an error that names it."""
     from PIL import Image
 
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
     except FileNotFoundError as error:
-        raise DataError(f"{path} is missing, though the set's list names it: unpack the set again") from error
-    except Exception as error:  # Pillow raises a dozen kinds for damaged files
+        raise DataError(
+            f"{path} is missing, although the set's list names it: unpack the set again"
+        ) from error
+    except Exception as error:  # Pillow raises many types for damaged files
         reason = str(error).split("\n")[0]
         raise DataError(f"{path} cannot be read as an image ({reason}): replace or delete it") from error
 
 
 def _choose(name: str, folder: Path, split: str, files: Samples, count: int | None) -> Samples:
-    """Take a fixed, balanced part, or all after checking that all are there."""
+    """Return a fixed, balanced subset, or all images after checking that the set is complete."""
     if not files:
-        raise UserError(f"{folder} holds no {split} images")
+        raise UserError(f"{folder} has no {split} images")
     if count is None:
         expected = SETS[name].images[split] if name in SETS else len(files)
         if len(files) != expected:
             raise UserError(
-                f"{folder} holds {len(files):,} {split} images, not {expected:,}: complete it, or choose a "
-                "smaller --scale"
+                f"{folder} has {len(files):,} {split} images, not {expected:,}: complete it, or choose a smaller "
+                "--scale"
             )
         return files
     if len(files) < count:
-        raise UserError(f"{folder} holds {len(files):,} {split} images, fewer than the {count:,} needed")
+        raise UserError(f"{folder} has {len(files):,} {split} images, fewer than the {count:,} needed")
     chosen = balanced(torch.tensor([label for _, label in files]), count)
     return [files[index] for index in chosen.tolist()]
 
@@ -107,7 +109,7 @@ def _choose(name: str, folder: Path, split: str, files: Samples, count: int | No
 def _decode(
     files: tuple[tuple[Path, int], ...], size: int, square: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Decode images to size × size bytes, once per process: the middle square, or all of it squeezed."""
+    """Decode images to size × size bytes, once per process: the centre square, or the whole image resized."""
     import numpy as np
     from PIL import Image
 

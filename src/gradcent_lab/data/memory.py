@@ -1,4 +1,4 @@
-"""Sets that fit in memory as they are: CIFAR, Fashion-MNIST, digits."""
+"""Sets that are kept in memory: CIFAR, Fashion-MNIST, digits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_in_memory(spec: Mapping[str, Any], root: Path | None) -> tuple[TensorIm
     mean, std = STATISTICS[name]
     augmented = spec.get("augment", "none") != "none"
     if spec.get("augment", "none") not in ("pad-crop-flip", "none"):
-        raise UserError(f"{name} is augmented by pad-crop-flip or not at all, not by {spec['augment']}")
+        raise UserError(f"{name} can be augmented by pad-crop-flip or none, not by {spec['augment']}")
     parts = []
     for split, count in (("train", spec.get("train")), ("test", spec.get("eval"))):
         images, labels = _load(name, root, split)
@@ -54,18 +54,18 @@ def open_in_memory(spec: Mapping[str, Any], root: Path | None) -> tuple[TensorIm
 
 @lru_cache(maxsize=4)
 def _load(name: str, root: Path | None, split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Read a split once per process: a study has many runs on the same images."""
+    """Read a split, once per process because a study has many runs on the same images."""
     if name in ("cifar100", "cifar10"):
         return cifar.load(name, root, split)
     return _digits(split) if name == "digits" else _fashion(root, split)
 
 
 def _digits(split: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Every fifth image is for testing: 1,437 and 360."""
+    """Split scikit-learn's digits: every fifth image is for testing, 1,437 and 360."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise UserError("the digits come with scikit-learn: pip install 'gradcent[lab]'") from error
+        raise UserError("the digits need scikit-learn: pip install 'gradcent[lab]'") from error
     digits = load_digits()
     images = torch.from_numpy(digits.images * (255 / 16)).round().to(torch.uint8)[..., None]
     labels = torch.from_numpy(digits.target)
@@ -80,7 +80,9 @@ def _fashion(root: Path | None, split: str) -> tuple[torch.Tensor, torch.Tensor]
     images = _idx(folder, f"{prefix}-images-idx3-ubyte")
     labels = _idx(folder, f"{prefix}-labels-idx1-ubyte")
     if len(images) != len(labels) or len(labels) != SETS["fashionmnist"].images[split]:
-        raise UserError(f"{folder} holds {len(labels)} {split} labels for {len(images)} images: get it again")
+        raise UserError(
+            f"{folder} has {len(labels)} {split} labels for {len(images)} images: download it again"
+        )
     return images[..., None], labels.long()
 
 
@@ -95,7 +97,7 @@ def _idx(folder: Path, name: str) -> torch.Tensor:
         zero, kind, dims = struct.unpack(">HBB", raw[:4])
         shape = struct.unpack(f">{dims}I", raw[4 : 4 + 4 * dims])
         if zero != 0 or kind != 8:
-            raise ValueError("no IDX file of bytes")
+            raise ValueError("not an IDX file of bytes")
         return torch.frombuffer(bytearray(raw[4 + 4 * dims :]), dtype=torch.uint8).view(shape).clone()
     except (ValueError, struct.error, RuntimeError, EOFError, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is damaged ({error}): get it again") from error
+        raise UserError(f"{path} is damaged ({error}): download it again") from error

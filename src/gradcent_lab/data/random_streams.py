@@ -1,6 +1,6 @@
-"""Random numbers that depend on what they are for, not on what was drawn before.
+"""Random numbers that depend on their purpose, not on what was drawn before.
 
-Every draw comes from a seed mixed from words and numbers (the run's seed, the epoch, the sample), so arms,
+Every draw comes from a seed mixed from strings and numbers (the run's seed, the epoch, the sample), so arms,
 resumed runs, data loading workers and several processes all see the same order and the same augmentation.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import random
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ def generator(*parts: int | str) -> torch.Generator:
 
 
 def seed_everything(*parts: int | str) -> None:
-    """Seed torch (all devices), Python and, if it is loaded, NumPy."""
+    """Seed torch (all devices), Python and, if it is imported, NumPy."""
     seed = mix(*parts)
     torch.manual_seed(seed)
     random.seed(seed)
@@ -38,7 +39,7 @@ def seed_everything(*parts: int | str) -> None:
 
 @contextlib.contextmanager
 def seeded(*parts: int | str) -> Iterator[None]:
-    """Run a block on the CPU generators seeded by `parts`, and put them back as they were."""
+    """Run a block on the CPU generators seeded by `parts`, then restore their states."""
     numpy = _numpy()
     states = random.getstate(), numpy and numpy.random.get_state()
     with torch.random.fork_rng(devices=[]):
@@ -87,7 +88,7 @@ def capture() -> dict[str, Any]:
 
 
 def restore(state: dict[str, Any]) -> None:
-    """Put every generator back into a captured state."""
+    """Restore every generator to a captured state."""
     torch.set_rng_state(state["torch"])
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
@@ -101,6 +102,4 @@ def restore(state: dict[str, Any]) -> None:
 
 
 def _numpy() -> Any:
-    import sys
-
     return sys.modules.get("numpy")

@@ -1,6 +1,6 @@
 """Images in memory: batches are gathered, cropped, flipped and normalized as whole tensors.
 
-Augmentation takes its random numbers from the lab (three per sample: row, column, flip), so it is the same
+The lab passes the random numbers of the augmentation (three per sample: row, column, flip), so it is the same
 for every arm, after a restart, and for any number of processes.
 """
 
@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 class TensorImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
     """uint8 images (N, H, W, C) with labels.
 
-    padding: the image is padded by so many zeros on every side and a window of its size cut out at random.
-    crop: the size of the window where it is smaller than the image; cut from the middle for evaluation.
+    padding: pad the image with zeros on every side, then crop a window of its size at random.
+    crop: the size of the window if it is smaller than the image; the centre crop for evaluation.
     flip: mirror left to right with probability one half.
     """
 
@@ -73,9 +73,9 @@ class TensorImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def balanced(labels: torch.Tensor, count: int | None) -> torch.Tensor:
-    """Return the indices of a fixed subset: as many of every class as fit in `count`, first come, in order.
+    """Return the indices of a fixed subset with equally many samples of every class, the first ones of each.
 
-    The remainder goes to the first classes, so that exactly `count` are taken where there are enough.
+    The first classes get the remainder, so that the subset has exactly `count` samples if there are enough.
     """
     if count is None or count >= len(labels):
         return torch.arange(len(labels))

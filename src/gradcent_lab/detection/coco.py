@@ -1,6 +1,6 @@
-"""The COCO metric's own library: faster-coco-eval, or pycocotools where only that is installed.
+"""The library of the COCO metric: faster-coco-eval, or pycocotools if only that is installed.
 
-Both have the same interface; a test shows that they give the same numbers.
+Both have the same interface; a test checks that they give the same numbers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIBRARIES = {
 
 @dataclass(frozen=True)
 class Library:
-    """What the lab uses of it: the index of annotations, the evaluator, and run-length coded masks."""
+    """The parts that the lab uses: the index of annotations, the evaluator, and run-length coded masks."""
 
     name: str
     index: Any
@@ -40,13 +40,13 @@ class Library:
 
 @cache
 def library(name: str | None = None) -> Library:
-    """Return the library called `name`, or the first that is installed."""
-    for each in [name] if name is not None else LIBRARIES:
-        index, evaluator, cls, mask = LIBRARIES[each]
+    """Return the library `name`, or the first that is installed."""
+    for package in [name] if name is not None else LIBRARIES:
+        index, evaluator, cls, mask = LIBRARIES[package]
         if importlib.util.find_spec(index.partition(".")[0]) is None:
             continue
         return Library(
-            each,
+            package,
             importlib.import_module(index).COCO,
             getattr(importlib.import_module(evaluator), cls),
             importlib.import_module(mask),
@@ -57,15 +57,15 @@ def library(name: str | None = None) -> Library:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what these libraries print on their own off the screen."""
+    """Suppress what these libraries print."""
     with contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 def to_rle(segmentation: Any, height: int, width: int) -> dict[str, Any] | None:
-    """Return polygons or a run-length code as one compressed run-length code; None if nothing is in it.
+    """Return polygons or a run-length code as one compressed run-length code; None if the mask is empty.
 
-    Polygons of fewer than three corners, or with numbers that are not, hold no area and are passed over.
+    Polygons with fewer than three corners or with values that are not finite have no area and are ignored.
     """
     mask = library().mask
     try:
@@ -81,6 +81,6 @@ def to_rle(segmentation: Any, height: int, width: int) -> dict[str, Any] | None:
             code = None
         if code is None or list(code["size"]) != [height, width] or float(mask.area(code)) <= 0:
             return None
-    except (TypeError, ValueError, KeyError):  # what the libraries say about nonsense
+    except (TypeError, ValueError, KeyError):  # what the libraries raise for malformed masks
         return None
     return dict(code)

@@ -1,8 +1,8 @@
-"""Detection data: cleaned annotations, images with boxes, labels and masks, and the batch they make.
+"""Detection data: cleaned annotations, images with boxes, labels and masks, and their batches.
 
-Annotations are handled as torchvision's reference training does and what was done is counted: crowds are left
-out of training, boxes are cut at the image's edge, boxes without area are dropped, images without a usable
-box are left out of training. Evaluation sees crowds, which the metric ignores by its own rules.
+Annotations are cleaned as in torchvision's reference training, and every change is counted: crowds and images
+without a usable box are left out of training, boxes are clipped to the image, boxes without area are dropped.
+Evaluation includes crowds, which the metric ignores by its own rules.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from gradcent_lab.detection.sources import Source, open_source
 from gradcent_lab.errors import UserError
 
 Target = dict[str, torch.Tensor]
-LEAST_SIDE = 1.0  # the reference: images whose boxes are all one pixel wide or high do not train
+MINIMUM_SIDE = 1.0  # as in the reference: images whose boxes are all one pixel wide or high are not used
 
 
 @dataclass(frozen=True)
 class Objects:
-    """What is in one image, cleaned: boxes (x1, y1, x2, y2), classes from 1, masks as run-length codes."""
+    """The cleaned objects of one image: boxes (x1, y1, x2, y2), classes from 1, masks as run-length codes."""
 
     boxes: list[list[float]] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
@@ -36,49 +36,49 @@ class Objects:
 
 
 def clean(source: Source, masks: bool) -> tuple[dict[int, Objects], list[dict[str, Any]], Counter[str]]:
-    """Return the objects of every image, the annotations fit for evaluation, and counts of what was odd.
+    """Return the objects of every image, the annotations for evaluation, and counts of what was changed.
 
-    Without `masks` the outlines are not looked at, which saves a minute or two of COCO's 860,000.
+    Without `masks` the outlines are not read, which saves a minute or two for COCO's 860,000 objects.
     """
     images = {image["id"]: image for image in source.document["images"]}
     labels = {id_: label for label, id_ in enumerate(category_ids(source), start=1)}
     objects = {id_: Objects() for id_ in images}
     truth: list[dict[str, Any]] = []
     counts: Counter[str] = Counter()
-    for each in source.document["annotations"]:
+    for annotation in source.document["annotations"]:
         counts["annotations"] += 1
-        image = images.get(each.get("image_id"))
-        if image is None or each.get("category_id") not in labels:
+        image = images.get(annotation.get("image_id"))
+        if image is None or annotation.get("category_id") not in labels:
             counts["unknown image or category, dropped"] += 1
             continue
         height, width = int(image["height"]), int(image["width"])
-        box, cut = _box(each.get("bbox"), height, width)
+        box, clipped = _box(annotation.get("bbox"), height, width)
         if box is None:
             counts["box without area, dropped"] += 1
             continue
-        counts["box out of the image, cut"] += cut
-        code = to_rle(each.get("segmentation"), height, width) if masks else None
+        counts["box clipped to the image"] += clipped
+        code = to_rle(annotation.get("segmentation"), height, width) if masks else None
         counts["empty mask, kept as empty"] += masks and code is None
-        crowd = bool(each.get("iscrowd", 0))
-        fit = {key: each[key] for key in ("image_id", "category_id")}
-        fit |= {"id": len(truth) + 1, "iscrowd": int(crowd)}
-        fit["bbox"] = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
-        fit["area"] = float(each.get("area") or fit["bbox"][2] * fit["bbox"][3])
+        crowd = bool(annotation.get("iscrowd", 0))
+        cleaned = {key: annotation[key] for key in ("image_id", "category_id")}
+        cleaned |= {"id": len(truth) + 1, "iscrowd": int(crowd)}
+        cleaned["bbox"] = [box[0], box[1], box[2] - box[0], box[3] - box[1]]
+        cleaned["area"] = float(annotation.get("area") or cleaned["bbox"][2] * cleaned["bbox"][3])
         if masks:
-            fit["segmentation"] = code or _nothing(height, width)
-        truth.append(fit)
+            cleaned["segmentation"] = code or _empty_mask(height, width)
+        truth.append(cleaned)
         if crowd:
             counts["crowd, not trained on"] += 1
             continue
-        found = objects[each["image_id"]]
-        found.boxes.append(box)
-        found.labels.append(labels[each["category_id"]])
-        found.codes.append(code)
+        image_objects = objects[annotation["image_id"]]
+        image_objects.boxes.append(box)
+        image_objects.labels.append(labels[annotation["category_id"]])
+        image_objects.codes.append(code)
     return objects, truth, Counter({key: count for key, count in counts.items() if count})
 
 
 def category_ids(source: Source) -> list[int]:
-    """Return the set's own category numbers (COCO's have holes); label i + 1 of the model is the i-th."""
+    """Return the category ids of the set (COCO's are not contiguous); label i + 1 of the model is the i-th."""
     return [category["id"] for category in source.document["categories"]]
 
 
@@ -106,7 +106,7 @@ class DetectionSet(Dataset[tuple[torch.Tensor, Target]]):
         self.truth = {
             "info": {},
             "images": images,
-            "annotations": [each for each in truth if each["image_id"] in ids],
+            "annotations": [entry for entry in truth if entry["image_id"] in ids],
             "categories": source.document["categories"],
         }
 
@@ -124,14 +124,14 @@ class DetectionSet(Dataset[tuple[torch.Tensor, Target]]):
                 f"{self.source.images / entry['file_name']} is {width}×{height}, but its annotations say "
                 f"{entry['width']}×{entry['height']}: unpack {self.source.name} again"
             )
-        found = self.objects[entry["id"]]
+        image_objects = self.objects[entry["id"]]
         target: Target = {
-            "boxes": torch.tensor(found.boxes, dtype=torch.float32).reshape(-1, 4),
-            "labels": torch.tensor(found.labels, dtype=torch.int64),
+            "boxes": torch.tensor(image_objects.boxes, dtype=torch.float32).reshape(-1, 4),
+            "labels": torch.tensor(image_objects.labels, dtype=torch.int64),
             "image_id": torch.tensor(entry["id"]),
         }
         if self.masks and self.train:
-            target["masks"] = _decode(found.codes, height, width)
+            target["masks"] = _decode(image_objects.codes, height, width)
         if self.flip and torch.rand(()) < 0.5:
             image, target = _flipped(image, target)
         return image, target
@@ -164,7 +164,7 @@ def open_detection(
 
 
 def _box(values: Any, height: int, width: int) -> tuple[list[float] | None, bool]:
-    """Return (x1, y1, x2, y2) cut at the image's edge and whether it was cut; None where nothing is left."""
+    """Return (x1, y1, x2, y2) clipped to the image and whether it was clipped; None if no area is left."""
     try:
         x, y, w, h = (float(v) for v in values)
     except (TypeError, ValueError):
@@ -176,18 +176,18 @@ def _box(values: Any, height: int, width: int) -> tuple[list[float] | None, bool
     box = [min(max(v, 0.0), limit) for v, limit in zip(whole, limits, strict=True)]
     if box[2] <= box[0] or box[3] <= box[1]:
         return None, False
-    # half a pixel of rounding in a set's own file is not worth a count
+    # half a pixel is rounding in the annotation file and is not counted
     return box, any(abs(a - b) > 0.5 for a, b in zip(whole, box, strict=True))
 
 
-def _nothing(height: int, width: int) -> Any:
-    """The run-length code of an empty mask."""
+def _empty_mask(height: int, width: int) -> Any:
+    """Return the run-length code of an empty mask."""
     code = {"size": [height, width], "counts": [height * width]}
     return library().mask.frPyObjects(code, height, width)
 
 
-def _usable(found: Objects) -> bool:
-    return any(x2 - x1 > LEAST_SIDE and y2 - y1 > LEAST_SIDE for x1, y1, x2, y2 in found.boxes)
+def _usable(objects: Objects) -> bool:
+    return any(x2 - x1 > MINIMUM_SIDE and y2 - y1 > MINIMUM_SIDE for x1, y1, x2, y2 in objects.boxes)
 
 
 def _decode(codes: list[dict[str, Any] | None], height: int, width: int) -> torch.Tensor:

@@ -20,16 +20,16 @@ from gradcent_lab.store.records import RunRecord
 if TYPE_CHECKING:
     from gradcent_lab.detection.metrics import Evaluator
 
-LONG_SIDE = 320  # pixels of the small pictures
+LONG_SIDE = 320  # pixels of the stored pictures
 SHOWN = 0.5  # detections below this score are not drawn
-MOST = 8  # detections kept of an image
+MOST = 8  # detections stored per image
 
 
 @torch.no_grad()
 def keep_examples(
     model: nn.Module, data: DetectionSet, evaluator: Evaluator, count: int
 ) -> list[dict[str, Any]]:
-    """Return the first detections in `count` images spread over the test set, as JSON values."""
+    """Return the detections in `count` images spread over the test set, as JSON values."""
     device = next(model.parameters()).device
     names = {category["id"]: category["name"] for category in data.truth["categories"]}
     kept = []
@@ -74,6 +74,6 @@ def _picture(image: torch.Tensor, scale: float) -> str:
 
 
 def load_examples(record: RunRecord) -> list[dict[str, Any]]:
-    """Return what a run kept, nothing where it kept none."""
+    """Return the examples of a run; empty if it stored none."""
     path = Path(record.path) / "examples.json"
     return list(read_json(path)) if path.exists() else []

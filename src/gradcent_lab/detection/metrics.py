@@ -18,7 +18,7 @@ from gradcent_lab.errors import UserError
 
 BOXES = ("AP", "AP.5", "AP.75")  # table 8
 BOXES_AND_MASKS = ("APb", "APb.5", "APb.75", "APm", "APm.5", "APm.75")  # table 9
-PASTE = 0.5  # a pixel belongs to a predicted mask from this probability on
+PASTE = 0.5  # the probability from which a pixel belongs to a predicted mask
 
 
 class Evaluator:
@@ -26,15 +26,13 @@ class Evaluator:
 
     def __init__(self, data: DetectionSet, masks: bool) -> None:
         if not data.truth["annotations"]:
-            raise UserError(
-                f"the test images of {data.source.name} hold no objects: there is nothing to measure"
-            )
+            raise UserError(f"the test images of {data.source.name} have no objects: nothing can be measured")
         self.data, self.masks = data, masks
         self.categories = category_ids(data.source)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What the numbers are called."""
+        """The names of the metrics."""
         return BOXES_AND_MASKS if self.masks else BOXES
 
     def __call__(self, model: nn.Module, batches: Iterable[Batch], accelerator: Any) -> dict[str, float]:

@@ -1,9 +1,9 @@
-"""Where detection sets lie and how their annotations are read: each becomes a document in COCO's terms.
+"""Where detection sets are on disk and how their annotations are read: all are converted to COCO's format.
 
 coco        coco/{train2017,val2017}/*.jpg, coco/annotations/instances_{train2017,val2017}.json
 coco-mini   coco-mini/images/*.jpg, coco-mini/instances.json (images carry their official split)
 penn-fudan  penn-fudan/images/*.jpg, penn-fudan/masks/*.png (pixel k is person k); every fourth for testing
-balloon     balloon/{train,val}/*.jpg with via_region_data.json beside them (VGG Image Annotator)
+balloon     balloon/{train,val}/*.jpg and via_region_data.json (VGG Image Annotator)
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Source:
 
 
 def open_source(name: str, root: Path | None, split: str) -> Source:
-    """Read one split of a set and check that it is whole."""
+    """Read one split of a set and check that it is complete."""
     if name not in READERS:
-        raise UserError(f"no detection set is called {name!r}: choose one of {', '.join(READERS)}")
+        raise UserError(f"unknown detection set {name!r}: choose one of {', '.join(READERS)}")
     folder = place(name, root)
     source = READERS[name](folder, split)
     _check(source, SETS[name].images[split])
@@ -43,7 +43,7 @@ def open_source(name: str, root: Path | None, split: str) -> Source:
 
 
 def count_images(name: str, folder: Path) -> dict[str, int]:
-    """Count the images of a set by its files, without opening one (COCO's annotations alone take a minute)."""
+    """Count the image files of a set without reading annotations (COCO's take a minute)."""
     if name == "coco-mini":
         images = _read_json(folder / "instances.json").get("images", [])
         splits = [image.get("coco_split") for image in images]
@@ -59,19 +59,19 @@ def count_images(name: str, folder: Path) -> dict[str, int]:
 
 
 def _check(source: Source, expected: int) -> None:
-    """Say in one line what is wrong with a set: not a COCO file, images missing, not complete."""
+    """Raise a one-line error if a set has no annotations, lacks images or is not complete."""
     document = source.document
-    lacking = [key for key in ("images", "annotations", "categories") if not document.get(key)]
-    if lacking:
+    absent = [key for key in ("images", "annotations", "categories") if not document.get(key)]
+    if absent:
         raise UserError(
-            f"the {source.split} annotations of {source.name} have no {lacking[0]}: unpack it again"
+            f"the {source.split} annotations of {source.name} have no {absent[0]}: unpack it again"
         )
     present = {path.name for path in source.images.iterdir()} if source.images.is_dir() else set()
     missing = [image["file_name"] for image in document["images"] if image["file_name"] not in present]
     if missing:
         raise UserError(
             f"{source.images} lacks {len(missing):,} of {len(document['images']):,} images, "
-            f"{missing[0]} for one: {SETS[source.name].where}"
+            f"{missing[0]} is the first: {SETS[source.name].where}"
         )
     if len(document["images"]) != expected:
         raise UserError(
@@ -87,9 +87,9 @@ def _read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise UserError(f"{path} is missing: unpack the set again") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is no JSON ({error}): unpack the set again") from error
+        raise UserError(f"{path} is not JSON ({error}): unpack the set again") from error
     if not isinstance(document, dict):
-        raise UserError(f"{path} holds a {type(document).__name__}, not a set's annotations: unpack it again")
+        raise UserError(f"{path} contains a {type(document).__name__}, not annotations: unpack it again")
     return document
 
 
@@ -103,7 +103,7 @@ def _coco_mini(folder: Path, split: str) -> Source:
     wanted = "train2017" if split == "train" else "val2017"
     images = [image for image in document.get("images", []) if image.get("coco_split") == wanted]
     ids = {image["id"] for image in images}
-    annotations = [each for each in document.get("annotations", []) if each.get("image_id") in ids]
+    annotations = [entry for entry in document.get("annotations", []) if entry.get("image_id") in ids]
     kept = {"images": images, "annotations": annotations, "categories": document.get("categories")}
     return Source("coco-mini", split, folder / "images", kept)
 
@@ -143,7 +143,7 @@ def _penn_fudan(folder: Path, split: str) -> Source:
 
 
 def _mask_file(folder: Path, stem: str) -> Path:
-    """The official archive calls the mask of `X.png` `X_mask.png`."""
+    """Return the mask file; the official archive names the mask of `X.png` `X_mask.png`."""
     for name in (f"{stem}.png", f"{stem}_mask.png"):
         if (folder / name).is_file():
             return folder / name
@@ -153,11 +153,11 @@ def _mask_file(folder: Path, stem: str) -> Path:
 def _balloon(folder: Path, split: str) -> Source:
     from PIL import Image
 
-    place_ = folder / ("train" if split == "train" else "val")
+    split_folder = folder / ("train" if split == "train" else "val")
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
-    for number, entry in enumerate(_read_json(place_ / "via_region_data.json").values(), start=1):
-        path = place_ / entry["filename"]
+    for number, entry in enumerate(_read_json(split_folder / "via_region_data.json").values(), start=1):
+        path = split_folder / entry["filename"]
         if not path.is_file():
             raise UserError(f"{path} is missing: {SETS['balloon'].where}")
         with Image.open(path) as picture:
@@ -181,7 +181,7 @@ def _balloon(folder: Path, split: str) -> Source:
                 }
             )
     document = {"images": images, "annotations": annotations, "categories": [{"id": 1, "name": "balloon"}]}
-    return Source("balloon", split, place_, document)
+    return Source("balloon", split, split_folder, document)
 
 
 READERS: dict[str, Callable[[Path, str], Source]] = {

@@ -1,6 +1,6 @@
-"""A detector's training run from plain settings: what the recipes of tables 8 and 9 build.
+"""The training run of a detector from plain settings: what the detection recipes build.
 
-The paper's framework: SGDM, learning rate 0.02 for 16 images a step and in proportion for other batches,
+The paper's framework: SGDM, learning rate 0.02 for 16 images per step and in proportion for other batches,
 linear warm-up over the first steps, divided by 10 after two thirds and eleven twelfths of the epochs,
 gradients clipped at norm 35 before they are centralized, images mirrored at random.
 """
@@ -25,7 +25,7 @@ from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.experiment.weights import weights_hash
 from gradcent_lab.store.atomic_files import write_json
 
-IMAGES_PER_STEP = 16  # what the learning rate is given for
+IMAGES_PER_STEP = 16  # the batch size that the learning rate is given for
 
 
 def build(settings: Mapping[str, Any], data: Path | None) -> Experiment:
@@ -83,7 +83,7 @@ def total(losses: Mapping[str, torch.Tensor], _: Any) -> torch.Tensor:
 
 
 def box_loss(losses: Mapping[str, torch.Tensor], _: Any) -> torch.Tensor:
-    """Return the loss of the boxes of the second stage, the one number of a training step that is kept."""
+    """Return the box loss of the second stage, the training metric that is recorded."""
     return losses["loss_box_reg"].detach()
 
 

@@ -1,6 +1,6 @@
 """The paper's five optimizers by name, with PyTorch's defaults where the paper gives none (section 5.3).
 
-SGDW is not in PyTorch, so its plain form is here; `gradcent.optim.SGDW` is the centralized one.
+PyTorch has no SGDW, so the one without GC is defined here; `gradcent.optim.SGDW` is the centralized one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def optimizer(spec: Mapping[str, Any]) -> Callable[[Any], Optimizer]:
         "Adagrad": torch.optim.Adagrad,
     }
     if name not in classes:
-        raise UserError(f"no optimizer is called {name!r}: choose one of {', '.join(classes)}")
+        raise UserError(f"unknown optimizer {name!r}: choose one of {', '.join(classes)}")
     return lambda params: classes[name](params, **options)
 
 

@@ -1,7 +1,7 @@
 """What identifies a run: its arm, its settings and its seed, and the hash that names its folder.
 
-A run is repeatable from its configuration alone, so everything that can change a number is in here, and
-nothing that cannot (paths, the number of processes, the name of the machine) is.
+A run can be repeated from its configuration alone: the configuration holds everything that can change a number
+and nothing that cannot (paths, the number of processes, the name of the machine).
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-FORMAT = 1  # raised when the meaning of a stored field changes, so that old runs are not taken for new ones
+FORMAT = 1  # increased when the meaning of a stored field changes, so that old runs are not reused
 
 
 @dataclass(frozen=True)
 class Arm:
     """One side of a comparison: `attach` holds the keyword arguments of `gradcent.attach`; None is off.
 
-    `settings` replaces some of the cell's for this arm; only a recipe that repeats an oddity of the released
-    scripts needs it, because the arms of a pair are otherwise equal.
+    `settings` replaces some of the cell's for this arm. Only a recipe that repeats an error of the released
+    scripts needs it: the arms of a pair are otherwise equal.
     """
 
     name: str
@@ -41,9 +41,9 @@ CONV_AND_FC = Arm("conv + FC", {"layers": "all"})
 
 @dataclass(frozen=True)
 class Numerics:
-    """How the arithmetic is done, as far as it changes the numbers."""
+    """Numerical options that change the results."""
 
-    precision: str = "no"  # accelerate's words: no | bf16 | fp16
+    precision: str = "no"  # as accelerate names it: no | bf16 | fp16
     compile: bool = False
     channels_last: bool = False
 
@@ -52,7 +52,7 @@ class Numerics:
 class RecipeInfo:
     """The recipe, scale and switches that a run was started with.
 
-    It is stored beside the configuration for the report. It is not part of the run's identity: two choices of a
+    It is stored in its own file for the report. It is not part of the run's identity: two choices of a
     switch that lead to the same settings are the same run.
     """
 
@@ -91,12 +91,12 @@ class RunConfig:
 
     @property
     def epochs(self) -> int:
-        """How many epochs the run has (0 for a measurement without training)."""
+        """The number of epochs (0 for a measurement)."""
         return int(self.settings.get("epochs", 0))
 
     @property
     def label(self) -> str:
-        """A few words for messages: `table1 R18 conv seed 3`."""
+        """A short name for messages: `table1 R18 conv seed 3`."""
         return f"{self.study} {self.cell} {self.arm.name} seed {self.seed}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class RunConfig:
 
 
 def canonical(document: Any) -> str:
-    """Return JSON with sorted keys: equal documents give equal text. What JSON lacks is written by `repr`."""
+    """Return JSON with sorted keys: equal documents give equal text. Other types are written by `repr`."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), default=_plain)
 
 

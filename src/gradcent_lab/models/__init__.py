@@ -1,7 +1,7 @@
-"""The networks of the paper's tables, by the names that stand there, with options that compose.
+"""The networks of the paper's tables, by the paper's names, with options that compose.
 
 `make({"name": "R18", "width": 16, "norm": "gn"}, classes=100)`: a specification is plain data, so it is part
-of a run's configuration. CIFAR forms are ours; `imagenet-…` ones are torchvision's.
+of a run's configuration. The networks for small images are defined here; the ImageNet ones are torchvision's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gradcent_lab.models.plain import PlainNet
 from gradcent_lab.models.residual import Basic, Bottleneck, ResidualNet
 
 _RESNEXT: dict[str, Any] = {"stem": 64, "stem_kernel": 1, "expansion": 2, "groups": 4}
-# name -> (builder, the option that narrows it, its value in the paper)
+# name → (builder, the option that scales its width, the value in the paper)
 NETWORKS: dict[str, tuple[Callable[..., nn.Module], str, int]] = {
     "R8": (partial(ResidualNet, Basic, (1, 1, 1)), "width", 16),
     "R14": (partial(ResidualNet, Bottleneck, (1, 1, 1, 1)), "width", 64),
@@ -43,7 +43,7 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
     """Build a network from its specification.
 
     Keys: name; width (or growth); norm: bn | gn; weight_standardization; pretrained: a file below the data
-    folder or an absolute path, or "torchvision" (from its cache; fetched where `--download` is given).
+    folder or an absolute path, or "torchvision" (from its cache; downloaded with `--download`).
     """
     spec = dict(spec)
     name = spec.pop("name")
@@ -56,7 +56,7 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
         model = _torchvision(name, classes, pretrained == "torchvision")
     else:
         known = ", ".join([*NETWORKS, *FROM_TORCHVISION])
-        raise UserError(f"no network is called {name!r}: choose one of {known}")
+        raise UserError(f"unknown network {name!r}: choose one of {known}")
     if spec:
         raise UserError(f"network {name} has no option {next(iter(spec))!r}")
     if stem_stride is not None:
@@ -68,7 +68,7 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
     if norm == "gn":
         use_group_norm(model)
     elif norm != "bn":
-        raise UserError(f"norm {norm!r} is not known: bn or gn")
+        raise UserError(f"unknown norm {norm!r}: choose bn or gn")
     return use_weight_standardization(model) if standardize else model
 
 

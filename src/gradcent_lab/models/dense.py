@@ -20,7 +20,7 @@ class DenseLayer(nn.Module):
         self.conv2 = nn.Conv2d(4 * growth, growth, 3, padding=1, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the new maps beside the old ones."""
+        """Return the input concatenated with the new maps."""
         y = self.conv1(functional.relu(self.bn1(x)))
         y = self.conv2(functional.relu(self.bn2(y)))
         return torch.cat([y, x], 1)

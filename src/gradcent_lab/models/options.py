@@ -17,7 +17,7 @@ DOWNLOAD = "GRADCENT_DOWNLOAD"  # set to 1 by `gradcent run --download`
 
 
 def use_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
-    """Put GroupNorm (Wu & He 2018) in the place of every BatchNorm2d; narrow layers get fewer groups."""
+    """Replace every BatchNorm2d by GroupNorm (Wu & He 2018); narrow layers get fewer groups."""
     for name, child in list(model.named_children()):
         if isinstance(child, nn.BatchNorm2d):
             channels = child.num_features
@@ -42,7 +42,7 @@ class Standardize(nn.Module):
 
 
 def use_weight_standardization(model: nn.Module) -> nn.Module:
-    """Parametrize the weight of every convolution; vectors of length 1, without variance, are left alone."""
+    """Parametrize the weight of every convolution; vectors of length 1 have no variance and are skipped."""
     for module in list(model.modules()):
         if isinstance(module, nn.Conv2d) and module.weight[0].numel() > 1:
             parametrize.register_parametrization(module, "weight", Standardize())
@@ -50,7 +50,7 @@ def use_weight_standardization(model: nn.Module) -> nn.Module:
 
 
 def torchvision_weights(name: str) -> dict[str, torch.Tensor]:
-    """Return torchvision's ImageNet weights from its cache; fetched only where `--download` was given."""
+    """Return torchvision's ImageNet weights from its cache; downloaded only with `--download`."""
     from torchvision.models import get_model_weights
 
     weights = get_model_weights(name).IMAGENET1K_V1
@@ -65,17 +65,17 @@ def torchvision_weights(name: str) -> dict[str, torch.Tensor]:
         )
     except OSError as error:
         reason = getattr(error, "reason", error)
-        raise UserError(f"cannot fetch {weights.url} ({reason}): put the file at {file}") from error
+        raise UserError(f"cannot download {weights.url} ({reason}): put the file at {file}") from error
     return state
 
 
 def load_weights(model: nn.Module, path: Path) -> nn.Module:
-    """Load a state dict (safetensors, or torch's format without pickled code), but for a head of other size.
+    """Load a state dict (safetensors, or torch's format without pickled code); a head of another size is skipped.
 
-    Half-precision files are widened. Anything else that does not fit is an error.
+    Half-precision files are converted. Any other mismatch is an error.
     """
     if not path.is_file():
-        raise UserError(f"there are no weights at {path}: put the file there")
+        raise UserError(f"the weights file {path} does not exist: put it there")
     if path.suffix == ".safetensors":
         from safetensors.torch import load_file
 
@@ -84,21 +84,25 @@ def load_weights(model: nn.Module, path: Path) -> nn.Module:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:
-            raise UserError(f"{path} is no plain state dict: save one with torch.save") from error
+            raise UserError(f"{path} is not a plain state dict: save one with torch.save") from error
         state = state.get("state_dict", state) if isinstance(state, dict) else state
-    own = model.state_dict()
-    head = {name for name in ("fc.weight", "fc.bias") if name in own}
+    expected = model.state_dict()
+    head = {name for name in ("fc.weight", "fc.bias") if name in expected}
     wrong = [
         name
-        for name in own
+        for name in expected
         if name not in head
         and not name.endswith("num_batches_tracked")
-        and (name not in state or state[name].shape != own[name].shape)
+        and (name not in state or state[name].shape != expected[name].shape)
     ]
     if wrong:
         raise UserError(
             f"{path} does not fit the network: {', '.join(wrong[:3])} missing or of another shape"
         )
-    fitting = {k: v.to(own[k].dtype) for k, v in state.items() if k in own and v.shape == own[k].shape}
-    model.load_state_dict(fitting, strict=False)
+    matching = {
+        key: value.to(expected[key].dtype)
+        for key, value in state.items()
+        if key in expected and value.shape == expected[key].shape
+    }
+    model.load_state_dict(matching, strict=False)
     return model

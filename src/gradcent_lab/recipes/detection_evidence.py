@@ -17,16 +17,17 @@ from typing import Any
 
 import torch
 
+from gradcent_lab import store
+from gradcent_lab.analysis.findings import findings
 from gradcent_lab.data import data_root
-from gradcent_lab.data import random_streams as seeds
 from gradcent_lab.data.batches import Feed
+from gradcent_lab.data.random_streams import seed_everything
 from gradcent_lab.detection.training import build
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.weights import weights_hash
 from gradcent_lab.recipes.presentation import detection, wrong_axis
 from gradcent_lab.report.tables import Table, findings_table
 from gradcent_lab.run.accelerator import deterministic
-from gradcent_lab.store import records as store
 from gradcent_lab.store.atomic_files import make_folder, read_json, write_atomically, write_json
 from gradcent_lab.store.records import RunRecord
 
@@ -44,7 +45,7 @@ class _Alone:
 def untrained(record: RunRecord) -> dict[str, float]:
     """Return the metrics of the weights a run began with; they are checked to be those."""
     experiment = build(record.config["settings"], data_root())
-    seeds.seed_everything(record.seed, "weights")
+    seed_everything(record.seed, "weights")
     model = experiment.model().eval()
     if weights_hash(model) != record.initial_weights:
         raise UserError(f"{record.path} began with other weights than this code builds: run it again")
@@ -125,8 +126,6 @@ def main(arguments: Sequence[str]) -> int:
         picture.figure.savefig(out / "examples.jpg", dpi=110, pil_kwargs={"quality": 82})
     people = store.load(runs, "unet")
     if people:
-        from gradcent_lab.analysis.findings import findings
-
         tables += [findings_table(findings(people)), *wrong_axis.tables(people)]
     text = "\n".join(table.markdown() for table in tables)
     write_atomically(out / "tables.md", lambda stream: _put(stream, text))

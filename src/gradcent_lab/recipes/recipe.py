@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import Arm, Numerics
 from gradcent_lab.experiment.study import Cell, Scale, Study
+from gradcent_lab.recipes.repeat import repeat_commands
 
 if TYPE_CHECKING:
     from gradcent_lab.analysis.findings import Epoch
@@ -152,6 +153,4 @@ class Recipe:
 
     def repeat_commands(self, records: Sequence[RunRecord], root: Path | None) -> tuple[str, ...]:
         """Return the commands that repeat recorded runs."""
-        from gradcent_lab.recipes.repeat import repeat_commands
-
         return repeat_commands(self, records, root)

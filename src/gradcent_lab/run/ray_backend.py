@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from gradcent_lab import store
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.study import Task
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import Progress, SilentProgress
 from gradcent_lab.run.run_one import run_task
-from gradcent_lab.store import records as store
 from gradcent_lab.store.pairs import check_pairs
 from gradcent_lab.store.records import RunRecord
 

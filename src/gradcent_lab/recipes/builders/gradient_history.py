@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+import gradcent
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.recipes.builders import classification
 
@@ -20,8 +21,6 @@ def observer() -> Callable[[nn.Module], dict[str, float]]:
     layouts: dict[str, Any] = {}
 
     def observe(model: nn.Module) -> dict[str, float]:
-        import gradcent
-
         weights = {name: model.get_parameter(f"{name}.weight") for name in LAYERS}
         if not layouts:
             plan = gradcent.explain(model)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from gradcent.diagnostics import initial_means
 from gradcent_lab import models
 from gradcent_lab.data.random_streams import seed_everything
 from gradcent_lab.experiment.run_config import Arm
@@ -22,8 +23,6 @@ def measure(
     settings: Mapping[str, Any], data: Path | None, seed: int, arm: Arm
 ) -> tuple[float, list[dict[str, Any]]]:
     """Return the median of |mean| and the means, convolution by convolution."""
-    from gradcent.diagnostics import initial_means
-
     seed_everything(seed, "weights")
     spec = dict(settings["model"])
     model = models.make(spec, spec.pop("classes", 1000), data)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+import gradcent
 from gradcent_lab import models
 from gradcent_lab.data.random_streams import seed_everything
 from gradcent_lab.experiment import optimizers
@@ -23,8 +24,6 @@ from gradcent_lab.experiment.spec import Measurement
 
 def measure(settings: Mapping[str, Any], seed: int, arm: Arm) -> tuple[float, list[dict[str, Any]]]:
     """Return the seconds of an epoch and the time of every step."""
-    import gradcent
-
     seed_everything(seed, "weights")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = models.make(settings["model"], 100).to(device)

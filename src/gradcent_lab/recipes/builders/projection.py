@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import gradcent
 from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Measurement
 
@@ -21,8 +22,6 @@ START, CENTRE, CURVATURE = (1.5, -0.5, 1.0), (-0.5, 0.25, 0.5), (1.0, 2.0, 0.5)
 
 def measure(settings: Mapping[str, Any], arm: Arm) -> tuple[float, list[dict[str, Any]]]:
     """Descend and return how far w left the hyperplane, and the path."""
-    import gradcent
-
     model = nn.Linear(3, 1, bias=False).double()
     with torch.no_grad():
         model.weight.copy_(torch.tensor([START]))

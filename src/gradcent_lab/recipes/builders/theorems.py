@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+import gradcent
 from gradcent_lab.data.random_streams import seed_everything
 from gradcent_lab.experiment.optimizers import SGDW
 from gradcent_lab.experiment.run_config import Arm
@@ -76,8 +77,6 @@ def _train(
     factory: Callable[..., torch.optim.Optimizer], options: Mapping[str, Any], steps: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the sums of the first layer's weight vectors before and after, and its response to a shift by 1."""
-    import gradcent
-
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.initial_seed() % 2**31))
         model = nn.Sequential(nn.Linear(12, 8), nn.Tanh(), nn.Linear(8, 3)).double()
@@ -99,8 +98,6 @@ def _train(
 
 def theorem_2(gradients: int) -> list[dict[str, Any]]:
     """Compare norms before and after on random gradients and Hessians, and the extreme case of the maximum."""
-    import gradcent
-
     layout = gradcent.Layout(1, 1, 4, 16)
     norm_ratio, max_ratio, spectral, frobenius = 0.0, 0.0, 0.0, 0.0
     projection = torch.eye(16, dtype=torch.float64) - torch.ones(16, 16, dtype=torch.float64) / 16

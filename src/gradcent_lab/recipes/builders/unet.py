@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
+import gradcent
 from gradcent_lab.data.folders import read
 from gradcent_lab.detection.coco import library
 from gradcent_lab.detection.sources import open_source
@@ -89,8 +90,6 @@ def observe(model: nn.Module) -> dict[str, float]:
     mean: in the means of the weight vectors, which GC removes. wrong_removed: what the wrong axis removes.
     wrong_left: in the weight vectors' means after centralizing along the wrong axis, which should be 0.
     """
-    import gradcent
-
     total = mean = removed = left = 0.0
     numbers: dict[str, float] = {}
     for name in TRANSPOSED:
