@@ -10,9 +10,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from .common import Campaign, record, store
+from .common import Campaign, record, set_time_limit, store
 
-NAMES = ("corruption",)
+NAMES = ("corruption", "faults", "kills")
 
 
 def load(name: str) -> Campaign:
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)} (default: all)")
     parser.add_argument("--n", type=int, help="how many trials (default: the campaign's target)")
     parser.add_argument("--short", action="store_true", help="the short form that CI runs; stores nothing")
+    parser.add_argument("--minutes", type=float, help="end each campaign after so many minutes")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     for name in args.names:
@@ -36,7 +37,10 @@ def main() -> int:
     for name in args.names or NAMES:
         campaign = load(name)
         n = args.n or (campaign.short if args.short else campaign.target)
-        with tempfile.TemporaryDirectory(prefix="gradcent-campaign-") as folder:
+        # in memory where that is possible: thousands of flushes to a disk would take most of the time
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        with tempfile.TemporaryDirectory(prefix="gradcent-campaign-", dir=memory) as folder:
+            set_time_limit(None if args.minutes is None else 60 * args.minutes)
             began = time.monotonic()
             figures = campaign.run(n, args.seed, Path(folder))
         document = record(campaign, figures, time.monotonic() - began, args.seed)

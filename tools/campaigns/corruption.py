@@ -20,7 +20,7 @@ from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import SilentProgress
 from gradcent_lab.store import records
 
-from .common import TOY, Campaign, Figures, is_one_line
+from .common import TOY, Campaign, Figures, is_one_line, time_is_over
 
 FILES = (
     "config.json",
@@ -97,7 +97,7 @@ def run(n: int, seed: int, folder: Path) -> Figures:
     off, on = make_runs(folder)
     contents = [{name: (path / name).read_bytes() for name in FILES} for path in (off, on)]
     unharmed = 0
-    while figures.tried < n:
+    while figures.tried < n and not time_is_over():
         which = rng.randrange(2)
         path, intact, other = (off, on)[which], contents[which], contents[1 - which]
         name, damage = rng.choice(FILES), rng.choice(DAMAGE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from gradcent_lab.commands.arguments import add_checkpoint_seconds
 from gradcent_lab.errors import UserError
 
 
@@ -93,6 +94,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--track", action="append", default=[], metavar="NAME", help="log to a tracker of accelerate"
     )
+    add_checkpoint_seconds(parser)
     parser.add_argument("--fresh", action="store_true", help="redo finished runs instead of using them again")
 
 

@@ -8,16 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from gradcent_lab.commands.arguments import add_checkpoint_seconds
 from gradcent_lab.errors import UserError
 from gradcent_lab.names import escape_markup
-
-
-def non_negative(text: str) -> float:
-    """Read a finite number of 0 or more."""
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text}: give a number of 0 or more")
-    return value
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -53,13 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--gpus-per-run", type=float, default=None, metavar="X", help="share of a GPU that a run takes on Ray"
     )
     add("--loader-workers", type=int, default=0, metavar="N", help="processes that read images, per run")
-    add(
-        "--checkpoint-seconds",
-        type=non_negative,
-        default=30.0,
-        metavar="S",
-        help="at most this much work is lost by a kill (default 30; 0 writes after every step)",
-    )
+    add_checkpoint_seconds(parser)
     add("--precision", choices=("no", "bf16", "fp16"), help="mixed precision")
     add("--compile", action="store_true", help="torch.compile the network")
     add("--channels-last", action="store_true", help="channels-last memory format")

@@ -121,7 +121,7 @@ class Runner:
     ) -> None:
         self.args, self.console, self.arms = args, console, list(arms)
         self.root: Path = args.out / "runs"
-        self.options = Options(trackers=trackers)
+        self.options = Options(trackers=trackers, checkpoint_seconds=args.checkpoint_seconds)
 
     def tune(self, build_values: Callable[[Values], Experiment]) -> list[TunedArm]:
         """Run the grid of both arms."""

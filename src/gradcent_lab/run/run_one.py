@@ -21,7 +21,7 @@ from gradcent_lab.run.progress import Progress, SilentProgress
 from gradcent_lab.run.rank_agreement import RankAgreement
 from gradcent_lab.store import records as store
 from gradcent_lab.store import run_lock as locks
-from gradcent_lab.store.atomic_files import make_folder, write_json
+from gradcent_lab.store.atomic_files import make_folder, storage_errors, write_json
 from gradcent_lab.store.records import RunRecord
 
 
@@ -35,7 +35,7 @@ def run_task(task: Task, root: Path, options: Options, progress: Progress) -> Ru
     ):
         check_label(text, f"the name of the {what}")
     launch = _launch(options)
-    with contextlib.ExitStack() as stack:
+    with storage_errors(path), contextlib.ExitStack() as stack:
         lock: locks.Lock | str | None = None
         with launch.agreement.block():
             if launch.is_first:

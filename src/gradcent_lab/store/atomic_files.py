@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -79,6 +79,17 @@ def write_error(path: Path, error: BaseException) -> UserError:
     return UserError(
         f"cannot write {path} ({reason}): check the disk and run again, or choose another folder"
     )
+
+
+@contextlib.contextmanager
+def storage_errors(folder: Path) -> Iterator[None]:
+    """Turn what the operating system reports about files in `folder` into one line; other errors pass."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or not os.fspath(error.filename).startswith(os.fspath(folder)):
+            raise
+        raise write_error(Path(os.fsdecode(error.filename)), error) from error
 
 
 def drop_leftovers(path: Path) -> None:
