@@ -16,7 +16,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.names import printable
 from gradcent_lab.run import stop_signal
 
-# name, one-line help; the module is gradcent_lab.commands.<name>
+# name, one-line help; the module is gradcent_lab.commands.<name>, with _ for -
 COMMANDS: dict[str, str] = {
     "explain": "show which parameters of a model GC centralizes, and why not the others",
     "demo": "compare a small network with and without GC on digits; about a minute",
@@ -25,6 +25,7 @@ COMMANDS: dict[str, str] = {
     "run": "run a recipe: an experiment of the paper, at its scale or a smaller one",
     "list": "list the recipes, their costs and what has run",
     "bench": "measure the cost of an optimizer step with GC on this machine",
+    "inspect-kernels": "count registers, access widths and instructions of the GPU kernels, without a GPU",
     "doctor": "check installed packages, hardware and data sets",
     "report": "compare stored runs with the paper's numbers, in one HTML page",
 }
@@ -51,7 +52,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     for name, text in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         if name == only:
-            module = importlib.import_module(f"gradcent_lab.commands.{name}")
+            module = importlib.import_module(f"gradcent_lab.commands.{name.replace('-', '_')}")
             module.configure(command)
             command.set_defaults(run=module.run)
     return parser

@@ -81,13 +81,16 @@ class StepArgs:
         )
 
 
-def torch_impl_requested(group: Mapping[str, Any]) -> bool:
-    """Whether the user asked for one of torch's implementations, or for an option that the fused steps do not have."""
+def torch_impl_requested(group: Mapping[str, Any], *, cuda: bool = False) -> bool:
+    """Whether the user asked for one of torch's implementations, or for an option that the fused steps do not have.
+
+    The Triton kernels read step counters and lr on the device, so `capturable` is one of theirs.
+    """
     return (
         group.get("foreach") is not None
         or group.get("fused") is False
         or bool(group.get("differentiable"))
-        or bool(group.get("capturable"))
+        or (bool(group.get("capturable")) and not cuda)
         or bool(group.get("amsgrad"))
     )
 

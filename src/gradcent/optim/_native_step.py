@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..kernels import native
+from ..kernels import native, triton
 from ..kernels.fused_steps import FusedRule, StepArgs, torch_impl_requested
 
 if TYPE_CHECKING:
@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 def try_fused_step(
     rule: FusedRule, optimizer: torch.optim.Optimizer, group: dict[str, Any], attachment: Attachment
 ) -> bool:
-    """Step one CPU param group in one C call if its states exist; False, and nothing changed, if it cannot."""
+    """Step one param group whose states exist in one call; False, and nothing changed, if it cannot."""
     params, state = group["params"], optimizer.state
+    kernel = attachment.options.kernel
     if (
-        attachment.options.kernel not in ("auto", "native")
-        or not native.available()
+        kernel in ("foreach", "reference")
         or torch.is_grad_enabled()
-        or torch_impl_requested(group)
         or type(params) is not list
         or not isinstance(state, dict)
-        # lr may be a tensor on the parameters' device, and reading it would wait for that device
-        or (params and params[0].device.type != "cpu")
+        or not params
+        or torch_impl_requested(group, cuda=params[0].is_cuda)
     ):
+        return False
+    kernels = _kernels_for(params[0], kernel)
+    if kernels is triton:
+        return _try_triton_step(rule, optimizer, group, attachment)
+    if kernels is not native:
         return False
     args = _step_args(rule, optimizer, group, attachment)
     for rebuild in (False, True):
@@ -44,6 +48,18 @@ def try_fused_step(
         if stepped is not None:
             return stepped
     return False
+
+
+def _try_triton_step(
+    rule: FusedRule, optimizer: torch.optim.Optimizer, group: dict[str, Any], attachment: Attachment
+) -> bool:
+    params = group["params"]
+    layouts, _ = attachment.cache.lists(attachment, params)
+    args = _step_args(rule, optimizer, group, attachment)
+    try:
+        return triton.step_group(rule, params, optimizer.state, layouts, args)
+    except native.Unsupported:
+        return False
 
 
 def try_fused_lists(
@@ -64,7 +80,7 @@ def try_fused_lists(
         not params
         or kernel in ("foreach", "reference")
         or torch.is_grad_enabled()
-        or torch_impl_requested(group)
+        or torch_impl_requested(group, cuda=params[0].is_cuda)
     ):
         return False
     kernels = _kernels_for(params[0], kernel)
@@ -95,14 +111,12 @@ def _step_args(
 def _kernels_for(param: Tensor, kernel: str) -> Any:
     if kernel == "native" and not native.available():
         raise RuntimeError(f"kernel='native' is unavailable: {native.reason()}. Use kernel='auto'")
-    if kernel == "triton" and not param.is_cuda:
+    if kernel == "triton" and not param.is_cuda and not triton.interpreted():
         raise RuntimeError(
             f"kernel='triton' needs CUDA tensors, got one on {param.device}. Use kernel='auto'"
         )
-    if param.device.type == "cpu":
+    if param.device.type == "cpu" and kernel != "triton":
         return native if kernel in ("auto", "native") and native.available() else None
-    if param.is_cuda and kernel in ("auto", "triton"):
-        from ..kernels import triton
-
+    if kernel in ("auto", "triton") and (param.is_cuda or triton.interpreted()):
         return triton if triton.available() else None
     return None

@@ -1,0 +1,69 @@
+"""`gradcent inspect-kernels`: compile the GPU kernels ahead of time, disassemble them and count. No GPU is needed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options."""
+    parser.add_argument(
+        "--targets", nargs="+", metavar="TARGET", help="sm_80, sm_90, sm_100, gfx942 (default: all)"
+    )
+    parser.add_argument("--match", default="", metavar="TEXT", help="only cases whose name contains TEXT")
+    parser.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="also write inspection.json and inspection.md there"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Inspect, print, write; the exit status is 1 if a kernel spills registers or divides integers in its hot code."""
+    from ..errors import UserError
+    from ..inspection.compile import TARGETS, all_cases
+    from ..inspection.report import inspect_case, markdown, roofline_markdown, worse_than_torch
+
+    targets = args.targets or list(TARGETS)
+    for target in targets:
+        if target not in TARGETS:
+            raise UserError(f"{target!r} is not one of {', '.join(TARGETS)}")
+    cases = [case for case in all_cases() if args.match in case.name]
+    if not cases:
+        raise UserError(
+            f"no case contains {args.match!r}: there are {', '.join(dict.fromkeys(c.name for c in all_cases()))}"
+        )
+    rows = []
+    for case in cases:
+        for target in targets:
+            rows.append(inspect_case(case, target))
+            print(markdown(rows[-1:]).splitlines()[-1], flush=True)
+    worse = worse_than_torch(rows)
+    text = "\n\n".join(
+        [
+            "# The GPU kernels, inspected",
+            "Compiled ahead of time and disassembled; no GPU has run them. In brackets: torch's fused kernel "
+            "from the installed wheel, whose instructions count branches that a step may not take.",
+            markdown(rows),
+            "## Prediction",
+            "From the figures above and published figures of the GPUs. Not measured.",
+            roofline_markdown(rows),
+            "## Worse than torch's kernel",
+            "\n".join(f"- {line}" for line in worse) or "Nothing.",
+        ]
+    )
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / "inspection.json").write_text(json.dumps(_with_versions(rows), indent=1) + "\n")
+        (args.out / "inspection.md").write_text(text + "\n")
+        print(f"wrote {args.out / 'inspection.json'} and {args.out / 'inspection.md'}")
+    print(roofline_markdown(rows))
+    print("\n".join(["", "worse than torch's kernel:", *(worse or ["nothing"])]))
+    return 1 if any(row["spills"] or row["integer_divisions"] for row in rows) else 0
+
+
+def _with_versions(rows: list[dict[str, object]]) -> dict[str, object]:
+    import torch
+    import triton  # type: ignore[import-untyped]
+
+    return {"torch": torch.__version__, "triton": triton.__version__, "kernels": rows}
