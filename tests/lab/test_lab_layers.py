@@ -25,11 +25,13 @@ ALLOWED: dict[str, set[str]] = {
     "report": {"experiment", "store", "analysis"},
     "detection": {"experiment", "data", "models", "store"},
     "bench": {"experiment", "data", "models", "store"},
+    "inspection": set(),
     "recipes": {"experiment", "data", "models", "store", "run", "analysis", "report", "detection"},
     "compare": {"experiment", "data", "store", "run", "analysis", "report"},
     "commands": {
         *("experiment", "data", "models", "store", "run", "analysis", "report", "detection", "bench"),
         *("recipes", "compare", "forecast"),
+        "inspection",
     },
     "cli": {"run"},  # the stop signal only; finds a command's module by its name
 }

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..kernels import native, triton
+from ..kernels import native
 from ..kernels.fused_steps import FusedRule, StepArgs, torch_impl_requested
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ def try_fused_step(
     ):
         return False
     kernels = _kernels_for(params[0], kernel)
-    if kernels is triton:
-        return _try_triton_step(rule, optimizer, group, attachment)
-    if kernels is not native:
+    if kernels is None:
         return False
+    if kernels is not native:
+        return _try_triton_step(kernels, rule, optimizer, group, attachment)
     args = _step_args(rule, optimizer, group, attachment)
     for rebuild in (False, True):
         table = attachment.cache.table(attachment, params, rebuild=rebuild)
@@ -51,13 +51,17 @@ def try_fused_step(
 
 
 def _try_triton_step(
-    rule: FusedRule, optimizer: torch.optim.Optimizer, group: dict[str, Any], attachment: Attachment
+    triton: Any,
+    rule: FusedRule,
+    optimizer: torch.optim.Optimizer,
+    group: dict[str, Any],
+    attachment: Attachment,
 ) -> bool:
     params = group["params"]
     layouts, _ = attachment.cache.lists(attachment, params)
     args = _step_args(rule, optimizer, group, attachment)
     try:
-        return triton.step_group(rule, params, optimizer.state, layouts, args)
+        return bool(triton.step_group(rule, params, optimizer.state, layouts, args))
     except native.Unsupported:
         return False
 
@@ -111,12 +115,14 @@ def _step_args(
 def _kernels_for(param: Tensor, kernel: str) -> Any:
     if kernel == "native" and not native.available():
         raise RuntimeError(f"kernel='native' is unavailable: {native.reason()}. Use kernel='auto'")
-    if kernel == "triton" and not param.is_cuda and not triton.interpreted():
+    if param.device.type == "cpu" and kernel != "triton":
+        return native if kernel in ("auto", "native") and native.available() else None
+    if kernel not in ("auto", "triton") or not (param.is_cuda or kernel == "triton"):
+        return None
+    from ..kernels import triton  # imported on demand: most processes have no GPU
+
+    if not param.is_cuda and not triton.interpreted():
         raise RuntimeError(
             f"kernel='triton' needs CUDA tensors, got one on {param.device}. Use kernel='auto'"
         )
-    if param.device.type == "cpu" and kernel != "triton":
-        return native if kernel in ("auto", "native") and native.available() else None
-    if kernel in ("auto", "triton") and (param.is_cuda or triton.interpreted()):
-        return triton if triton.available() else None
-    return None
+    return triton if triton.available() else None
