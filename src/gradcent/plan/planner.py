@@ -167,7 +167,8 @@ def _applies(resolved: Resolved | None) -> bool:
     """Whether a rule knows the parameter: not if it is one that a subclass added to a known layer."""
     if resolved is None:
         return False
-    return isinstance(resolved.answer, Layout) or resolved.answer.code is not ReasonCode.NOT_A_WEIGHT
+    unknown = (ReasonCode.NOT_A_WEIGHT, ReasonCode.UNKNOWN_MODULE)
+    return isinstance(resolved.answer, Layout) or resolved.answer.code not in unknown
 
 
 def _check_agreement(parameter: Parameter, layout: Layout, traced: Traced) -> None:

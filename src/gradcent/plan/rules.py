@@ -16,6 +16,7 @@ from torch import nn
 
 from ..layout import LAYOUT_NAMES, MIN_DIMS, Layout, layout_named
 from .entry import Answer, Reason, ReasonCode
+from .named_rules import find_by_name
 from .owners import type_name
 from .planner import Resolved, Use, no_vectors
 from .traced import Kind
@@ -117,6 +118,9 @@ def find(module: nn.Module) -> ClassRule | None:
         # transformers' Conv1D and its copies in nanoGPT-era code, known by name and attribute
         if ancestor.__name__ == "Conv1D" and isinstance(getattr(module, "nf", None), int):
             return ClassRule(_hf_conv1d, "linear")
+        named = find_by_name(ancestor)
+        if named is not None:
+            return ClassRule(*named)
     return None
 
 
