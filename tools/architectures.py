@@ -53,8 +53,8 @@ timm: beit_base_patch16_224 botnet26t_256 cait_xxs24_224 coat_lite_tiny convit_t
   gcvit_xxtiny ghostnet_050 gmlp_s16_224 halonet26t hiera_tiny_224 lambda_resnet26t levit_128s mixer_s16_224 mobilevit_xxs
   nf_regnet_b0 pvt_v2_b0 repvgg_a0 resmlp_12_224 resnetv2_50x1_bit samvit_base_patch16_224 skresnet18 tiny_vit_5m_224
   twins_pcpvt_small vit_tiny_patch16_224 xcit_nano_12_p8_224
-transformers: albert bert deberta-v2 deepseek_v3 distilbert electra fnet gpt2 gpt_neox gpt_oss llama llama4_text mamba
-  mixtral mpnet olmoe qwen3 qwen3_moe roformer swin switch_transformers t5 vit wav2vec2
+transformers: albert bert deepseek_v3 distilbert electra fnet gpt2 gpt_neox gpt_oss llama llama4_text mamba
+  mixtral mpnet olmoe qwen3 qwen3_moe switch_transformers t5 vit
 """
 
 
@@ -108,8 +108,15 @@ def _transformers(name: str) -> tuple[nn.Module, Any]:
 
     kind = transformers.CONFIG_MAPPING[name]
     default = kind()
-    config = kind(**{key: value for key, value in SMALL.items() if type(getattr(default, key, None)) is int})
-    model = _on_meta(lambda: transformers.AutoModel.from_config(config))
+    sizes = {key: value for key, value in SMALL.items() if type(getattr(default, key, None)) is int}
+    if "qk_rope_head_dim" in sizes:
+        sizes.pop("head_dim", None)  # computed from the other two
+    try:
+        config = kind(**sizes)
+        model = _on_meta(lambda: transformers.AutoModel.from_config(config))
+    except Exception:  # the sizes do not fit together: Swin's heads per stage, for example
+        config = default
+        model = _on_meta(lambda: transformers.AutoModel.from_config(config))
     arguments = inspect.signature(model.forward).parameters
     tokens = torch.ones(2, 12, dtype=torch.long)
     if "input_ids" in arguments:

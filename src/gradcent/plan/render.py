@@ -9,7 +9,9 @@ from typing import Any
 from .entry import Entry
 
 Row = dict[str, Any]
-_HEAD = ("parameter", "module", "shape", "vectors", "length", "")
+_HEAD = ("parameter", "module", "shape", "vectors", "length", "decided by", "")
+_TRACED_HEAD = (*_HEAD[:-1], "role", "level", "")
+_NUMBERS = ("vectors", "length", "level")
 
 
 def rows_of(entries: Sequence[Entry]) -> list[Row]:
@@ -72,13 +74,13 @@ def summary(entries: Sequence[Entry]) -> str:
 
 def text(entries: Sequence[Entry]) -> str:
     """Return the table for a terminal."""
-    cells = [_HEAD, *(_cells(entry) for entry in entries)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(_HEAD))]
-    right = (3, 4)  # numbers
+    head = _head(entries)
+    cells = [head, *(_cells(entry, head) for entry in entries)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
     lines = [
         "  ".join(
-            cell.rjust(width) if column in right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+            cell.rjust(width) if name in _NUMBERS else cell.ljust(width)
+            for name, cell, width in zip(head, line, widths, strict=True)
         ).rstrip()
         for line in cells
     ]
@@ -90,10 +92,11 @@ def html(entries: Sequence[Entry]) -> str:
     """Return the table for a notebook."""
     from html import escape
 
-    head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in _HEAD)
+    names = _head(entries)
+    head = "".join(f"<th style='text-align:left'>{escape(cell)}</th>" for cell in names)
     body = "".join(
         f"<tr style='opacity:{1 if entry.centralized else 0.55}'>"
-        + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in _cells(entry))
+        + "".join(f"<td style='text-align:left'>{escape(cell)}</td>" for cell in _cells(entry, names))
         + "</tr>"
         for entry in entries
     )
@@ -101,11 +104,24 @@ def html(entries: Sequence[Entry]) -> str:
     return f"<p>{totals}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _cells(entry: Entry) -> tuple[str, ...]:
-    shape = "×".join(map(str, entry.shape)) or "scalar"
-    if entry.layout is None:
-        return (entry.name, entry.module, shape, "", "", f"left alone: {entry.reason}")
+def _head(entries: Sequence[Entry]) -> tuple[str, ...]:
+    return _TRACED_HEAD if any(entry.role for entry in entries) else _HEAD
+
+
+def _cells(entry: Entry, head: Sequence[str]) -> tuple[str, ...]:
+    layout = entry.layout
     status = "centralized" if entry.centralized else "left alone"
     if entry.reason:
         status += f" ({entry.reason})" if entry.centralized else f": {entry.reason}"
-    return (entry.name, entry.module, shape, f"{entry.layout.count:,}", f"{entry.layout.length:,}", status)
+    cells = {
+        "parameter": entry.name,
+        "module": entry.module,
+        "shape": "×".join(map(str, entry.shape)) or "scalar",
+        "vectors": f"{layout.count:,}" if layout else "",
+        "length": f"{layout.length:,}" if layout else "",
+        "decided by": entry.source or "",
+        "role": entry.role or "",
+        "level": "" if entry.level is None else f"{entry.level:.1%}".replace("%", " %"),
+        "": status,
+    }
+    return tuple(cells[name] for name in head)
