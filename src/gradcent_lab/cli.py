@@ -19,7 +19,7 @@ from gradcent_lab.run import stop_signal
 # name, one-line help; the module is gradcent_lab.commands.<name>, with _ for -
 COMMANDS: dict[str, str] = {
     "explain": "show which parameters of a model GC centralizes, and why not the others",
-    "demo": "compare a small network with and without GC on digits; about a minute",
+    "demo": "what GC does in three small cases; about 30 seconds",
     "forecast": "estimate what GC would do to your model from a few steps; about a minute",
     "compare": "compare your own model with and without GC",
     "run": "run a recipe: an experiment of the paper, at its scale or a smaller one",

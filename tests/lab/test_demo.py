@@ -6,7 +6,7 @@ import torch
 from gradcent_lab.cli import main
 from gradcent_lab.experiment import digits as demo
 
-SHORT = ["demo", "--seeds", "2", "--epochs", "1", "--workers", "1"]
+SHORT = ["demo", "--seeds", "2", "--epochs", "2", "--workers", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -22,10 +22,13 @@ def test_the_demo_prints_a_verdict_writes_a_report_and_repeats_itself(capsys, tm
     assert main(SHORT) == 0
     text = capsys.readouterr().out
     for words in (
-        "Does gradient centralization (GC) help a small network read digits?",
-        "898 images to train, 899 to test",
+        "What does gradient centralization (GC) do? Three cases.",
+        "The tasks were chosen to show three cases.",
+        "200 images to train",
         "2 seeds, each without GC and with GC",
-        "verdict:",
+        "Learns faster: digits at epoch 1",
+        "Given time, the gap closes: epoch 2",
+        "Where it hurts: brightness as label",
         "gradcent.attach(optimizer, model)",
         "gradcent compare your_module:your_function",
         "gradcent-demo/report.html",
@@ -33,19 +36,19 @@ def test_the_demo_prints_a_verdict_writes_a_report_and_repeats_itself(capsys, tm
         assert words in text, words
     out = tmp_path / "gradcent-demo"
     first = (out / "table.csv").read_text()
-    assert (out / "curves.png").stat().st_size > 5000
-    assert "gradcent demo --seeds 2 --epochs 1" in (out / "report.html").read_text()
+    assert (out / "demo.png").stat().st_size > 5000
+    assert "gradcent demo --seeds 2 --epochs 2" in (out / "report.html").read_text()
 
     assert main(SHORT) == 0
     text = capsys.readouterr().out
-    assert "has 4 runs of an earlier demo: redoing them" in text
-    assert "All 4 runs repeat the earlier demo's numbers to the last digit." in text
+    assert "has 8 runs of an earlier demo: redoing them" in text
+    assert "All 8 runs repeat the earlier demo's numbers to the last digit." in text
     assert (out / "table.csv").read_text() == first
 
     assert main([*SHORT, "--resume"]) == 0
     text = capsys.readouterr().out
-    assert "has 4 runs finished and 0 begun: going on from there" in text
-    assert text.count("(already there)") == 4
+    assert "has 8 runs finished and 0 begun: continuing from there" in text
+    assert text.count("(already there)") == 8
 
 
 def test_a_changed_number_is_noticed(tmp_path, capsys):
@@ -54,22 +57,37 @@ def test_a_changed_number_is_noticed(tmp_path, capsys):
 
     assert main([*SHORT, "--out", str(tmp_path)]) == 0
     now, before = load(tmp_path / "runs"), load(tmp_path / "runs")
-    assert "All 4 runs repeat" in repeated(before, now)
+    assert "All 8 runs repeat" in repeated(before, now)
     before[0].curves[0]["eval_metric"] += 1e-13
-    assert "1 of 4 runs differ" in repeated(before, now)
+    assert "1 of 8 runs differ" in repeated(before, now)
     assert "other settings" in repeated([], now)
 
 
 def test_the_demo_is_what_it_says():
-    experiment = demo.experiment()
-    assert (experiment.epochs, experiment.batch_size) == (20, 64)
-    optimizer = experiment.optimizer(demo.network().parameters())
-    group = optimizer.param_groups[0]
-    assert (group["lr"], group["momentum"], group["weight_decay"]) == (0.1, 0.9, 5e-4)
-    schedule = experiment.schedule(optimizer, 14)
-    assert sorted(schedule.milestones) == [6 * 14, 12 * 14, 18 * 14]
-    train, test = demo.data()
-    assert len(train) + len(test) == 1797
+    reads, bright = demo.digits(), demo.brightness()
+    assert (reads.epochs, reads.batch_size, len(reads.train_data)) == (40, 25, 200)
+    assert (bright.epochs, bright.batch_size, len(bright.train_data)) == (20, 50, 400)
+    for experiment in (reads, bright):
+        train, test = experiment.train_data.tensors[0], experiment.eval_data.tensors[0]
+        assert len(test) == 500
+        known = {image.numpy().tobytes() for image in train}
+        assert not any(image.numpy().tobytes() in known for image in test)
+    # the label of the second task is the brightness and nothing else
+    images, labels = bright.train_data.tensors
+    means = images.mean((1, 2, 3))
+    assert means[labels == 1].min() > means[labels == 0].max()
+
+
+def test_an_early_epoch_is_the_same_run_cut_short(tmp_path):
+    from gradcent_lab.compare.three_cases import until_epoch
+    from gradcent_lab.experiment.run_config import ON
+    from gradcent_lab.run.scheduler import run_pairs
+
+    (long,) = run_pairs(demo.digits(4), [ON], [0], tmp_path)
+    (short,) = run_pairs(demo.digits(2), [ON], [0], tmp_path)
+    cut = until_epoch(long, 2)
+    assert cut.last == short.last
+    assert [line["train_loss"] for line in cut.curves] == [line["train_loss"] for line in short.curves]
 
 
 def test_bad_numbers_are_refused(capsys):

@@ -72,7 +72,7 @@ def print_curves(console: Console, found: Sequence[Finding]) -> None:
         f"  test {split_metric_name(judged[0].metric)[0]}, {_over(len(judged[0].without))}",
         highlight=False,
     )
-    console.print(Padding(plot(lines, width=width, focus=0.34, colours=coloured), (0, 0, 0, 2), expand=False))
+    console.print(Padding(plot(lines, width=width, colours=coloured), (0, 0, 0, 2), expand=False))
 
 
 def print_facts(console: Console, facts: Mapping[str, str]) -> None:
