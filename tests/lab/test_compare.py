@@ -125,7 +125,7 @@ def test_two_at_a_time_gives_the_same_numbers(tmp_path):
             "Experiment.eval_data fails on the first batch: KeyError: 'no such row' (comp",
         ),
         ([f"{HERE}:other_weights_every_time"], "two models built from the same seed differ"),
-        ([f"{HERE}:toy", "--optimizer", "LBFGS"], "LBFGS evaluates the loss several times a step"),
+        ([f"{HERE}:toy", "--optimizer", "LBFGS"], "LBFGS evaluates the loss several times per step"),
         ([f"{HERE}:two_rates", "--lr", "0.1"], "--lr cannot replace several learning rates (0.01, 0.1)"),
         ([f"{HERE}:toy", "--optimizer", "Sgd"], "--optimizer Sgd: torch.optim has ASGD"),
         (
@@ -170,12 +170,39 @@ def test_the_rehearsal_leaves_the_generators_alone():
     import compare_fixtures
     import torch
 
-    from gradcent_lab.run.dry_run import rehearse
+    from gradcent_lab.experiment.run_config import ON
+    from gradcent_lab.run.dry_run import prepare
 
     before = torch.get_rng_state(), random.getstate()
-    rehearse(compare_fixtures.toy(), "toy")
+    prepare(compare_fixtures.toy(), "toy", ON)
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
+
+
+def test_the_model_is_built_once_for_all_checks_and_once_to_compare_weights():
+    """Settings, facts, the attach check, the dry run and the tasks share one build."""
+    from dataclasses import replace
+
+    import compare_fixtures
+
+    from gradcent_lab.compare.arms import PlannedArm, tasks_for
+    from gradcent_lab.experiment.run_config import OFF, ON
+    from gradcent_lab.experiment.spec import describe
+    from gradcent_lab.run.dry_run import prepare
+
+    toy, builds = compare_fixtures.toy(), []
+
+    def model():
+        builds.append(1)
+        return toy.model()
+
+    prepared = prepare(replace(toy, model=model), "toy", ON)
+    tasks = tasks_for([PlannedArm(arm, prepared.experiment) for arm in (OFF, ON)], range(3))
+    assert len(builds) == 2
+    assert prepared.centralized.startswith("2 of ")
+    assert len(tasks) == 6
+    expected = describe(replace(toy, model=model))  # what an unprepared experiment shows
+    assert all(task.config.settings == expected for task in tasks)
 
 
 def test_optimizer_words():

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.run.dry_run import Prepared
 
 # options that are left out of the repeated command where they have these values
 DEFAULTS: dict[str, Any] = {
@@ -62,23 +63,17 @@ def paste_lines(args: argparse.Namespace) -> str:
     return f"import gradcent\n\ngradcent.attach(optimizer, model{keywords})"
 
 
-def describe(experiment: Experiment, args: argparse.Namespace) -> dict[str, str]:
-    """Return the experiment in words."""
-    import torch
-
-    with torch.random.fork_rng(devices=[]):
-        model = experiment.model()
-        params = experiment.parameters(model) if experiment.parameters else model.parameters()
-        optimizer = experiment.optimizer(params)
-    rate = ", ".join(sorted({f"{float(group['lr']):g}" for group in optimizer.param_groups}))
-    weights = sum(parameter.numel() for parameter in model.parameters())
+def describe(prepared: Prepared, args: argparse.Namespace) -> dict[str, str]:
+    """Return the lines that describe the comparison."""
+    experiment = prepared.experiment
+    rate = ", ".join(f"{value:g}" for value in prepared.learning_rates)
     if args.until_decided:
         count = f"3 to {args.max_seeds} seeds, each"
     else:
         count = "1 seed" if args.seeds == 1 else f"{args.seeds} seeds, each"
     return {
-        "network": f"{type(model).__name__}, {weights:,} parameters",
-        "training": f"{type(optimizer).__name__}, lr {rate}, {experiment.epochs} epochs, {_batch(experiment)}",
+        "network": f"{prepared.model}, {prepared.weights:,} parameters",
+        "training": f"{prepared.optimizer}, lr {rate}, {experiment.epochs} epochs, {_batch(experiment)}",
         "pairs": f"{count} without and with GC, from the same weights on the same batches",
     }
 

@@ -24,7 +24,7 @@ from gradcent_lab.names import escape_markup
 from gradcent_lab.report.console import print_facts
 from gradcent_lab.report.wording import warning
 from gradcent_lab.run.accelerator import Options
-from gradcent_lab.run.dry_run import rehearse
+from gradcent_lab.run.dry_run import prepare
 from gradcent_lab.run.failure import training_failed
 from gradcent_lab.run.progress import Display
 from gradcent_lab.run.scheduler import run_tasks
@@ -52,15 +52,15 @@ def compare_experiment(args: argparse.Namespace) -> int:
     make = partial(user.build, args.function, changes)
     experiment = make()
     on = Arm("on", attach_options(args))
-    centralized = user.check_attach(experiment, [on])
-    notes = rehearse(experiment, args.function)
+    prepared = prepare(experiment, args.function, on)
+    experiment, centralized, notes = prepared.experiment, prepared.centralized, list(prepared.warnings)
     arms = [PlannedArm(arm, experiment, make) for arm in (OFF, on)]
     console = Console()
     console.print(
         f"\n[bold]Does gradient centralization (GC) help {escape_markup(args.function)}?[/bold]\n",
         highlight=False,
     )
-    facts = describe(experiment, args)
+    facts = describe(prepared, args)
     most = args.max_seeds if args.until_decided else args.seeds
     print_facts(console, {**facts, "GC on": f"{centralized}, at the {args.at}", "runs": _runs(args)})
     if not args.until_decided and (few := warning(args.seeds)):

@@ -106,26 +106,38 @@ class Measurement:
     higher_is_better: bool
 
 
-def describe(experiment: Experiment) -> dict[str, Any]:
-    """Return the settings of an experiment: its own, or what can be read off its parts.
-
-    The source files of its functions are part of it, so that a changed loss is not answered with old runs.
-    """
-    # named only where it is set, so that runs stored before the field existed keep their names
-    optional = {"recalibrate_bn": True} if experiment.recalibrate_bn else {}
-    if experiment.settings is not None:
-        shape = {"epochs": experiment.epochs, "batch_size": experiment.batch_size}
-        return {**experiment.settings, **shape, **optional}
+def build_parts(experiment: Experiment) -> tuple[nn.Module, Optimizer]:
+    """Build the model and its optimizer once, without changing torch's random state."""
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = experiment.model()
         params = experiment.parameters(model) if experiment.parameters else list(model.parameters())
-        optimizer = experiment.optimizer(params)
+        return model, experiment.optimizer(params)
+
+
+def describe(experiment: Experiment, parts: tuple[nn.Module, Optimizer] | None = None) -> dict[str, Any]:
+    """Return the settings that identify an experiment: its own, or what its parts show.
+
+    They include hashes of the source files of its functions, so that a changed loss does not reuse old runs.
+    `parts` are a model and an optimizer that are built already.
+    """
+    # named only where it is set, so that runs stored before the field existed keep their names
+    optional = {"recalibrate_bn": True} if experiment.recalibrate_bn else {}
+    if experiment.settings is not None:
+        shape = {"epochs": experiment.epochs, "batch_size": experiment.batch_size}
+        return {**experiment.settings, **shape, **optional}
+    model, optimizer = parts or build_parts(experiment)
     groups = [{k: v for k, v in group.items() if k != "params"} for group in optimizer.param_groups]
     shapes = [(name, list(p.shape), str(p.dtype)) for name, p in model.named_parameters()]
-    parts = (experiment.model, experiment.loss, experiment.metric, experiment.optimizer, experiment.schedule)
+    functions = (
+        experiment.model,
+        experiment.loss,
+        experiment.metric,
+        experiment.optimizer,
+        experiment.schedule,
+    )
     return {
         "name": experiment.name,
         "model": type(model).__qualname__,
@@ -140,7 +152,7 @@ def describe(experiment: Experiment) -> dict[str, Any]:
         "higher_is_better": experiment.higher_is_better,
         "train_samples": _length(experiment.train_data),
         "eval_samples": _length(experiment.eval_data),
-        "sources": sorted({text for part in parts if (text := _source(part))}),
+        "sources": sorted({text for function in functions if (text := _source(function))}),
         **optional,
     }
 

@@ -1,6 +1,6 @@
 """A user's own experiment: find the function, check what it returns, apply what the command line changes.
 
-Everything that can be wrong is found before the first run and said in one line.
+Every error is found before the first run and reported in one line.
 """
 
 from __future__ import annotations
@@ -8,19 +8,22 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.import_spec import call, described, find, one_line
-from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.names import check_folder_name, check_label
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.optim import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)
 class Changes:
-    """What the command line changes of an experiment; None leaves it as the function says."""
+    """What the command line changes in an experiment; None keeps the function's value."""
 
     epochs: int | None = None
     optimizer: str | None = None
@@ -175,30 +178,18 @@ def parse_optimizer(text: str) -> tuple[type, dict[str, Any]]:
     return kinds[name], options
 
 
-def check_attach(made: Experiment, arms: list[Arm]) -> str:
-    """Build the model once and attach every arm; return what would be centralized, in words."""
-    import torch
-
+def check_attach(optimizer: Optimizer, model: nn.Module, options: Mapping[str, Any]) -> str:
+    """Attach GC with the options of an arm; return which parameters it centralizes."""
     import gradcent
 
-    words = ""
-    for arm in arms:
-        if arm.attach is None:
-            continue
-        try:
-            with torch.random.fork_rng(devices=[]):
-                model = made.model()
-                params = made.parameters(model) if made.parameters else model.parameters()
-                optimizer = made.optimizer(params)
-            gradcent.attach(optimizer, model, **arm.attach)
-        except UserError:
-            raise
-        except Exception as error:
-            said = str(error) if isinstance(error, ValueError) else one_line(error)
-            raise UserError(said) from error
-        layers = arm.attach.get("layers", "all")
-        entries = gradcent.Plan.of(model, layers=layers).entries
-        chosen = [entry for entry in entries if entry.centralized]
-        weights = sum(entry.numel for entry in chosen)
-        words = f"{len(chosen)} of {len(entries)} parameters ({weights:,} weights), layers {layers!r}"
-    return words
+    try:
+        gradcent.attach(optimizer, model, **options)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(str(error) if isinstance(error, ValueError) else one_line(error)) from error
+    layers = options.get("layers", "all")
+    entries = gradcent.Plan.of(model, layers=layers).entries
+    centralized = [entry for entry in entries if entry.centralized]
+    weights = sum(entry.numel for entry in centralized)
+    return f"{len(centralized)} of {len(entries)} parameters ({weights:,} weights), layers {layers!r}"

@@ -1,10 +1,12 @@
-"""One batch of a user's experiment before the first run: what is wrong is found in a second and said in one line.
+"""Prepare a user's experiment: build it once, check it on one batch, describe it, before the first run.
 
-Nothing of it reaches the runs: every random generator is put back, and the runs build their own models.
+An error is found within seconds and reported in one line. The preparation does not affect the runs: it restores
+every random generator, and the runs build their own models.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -12,35 +14,68 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.data import random_streams as seeds
 from gradcent_lab.data.batches import Batch, Feed
+from gradcent_lab.data.random_streams import seed_everything, seeded
 from gradcent_lab.errors import UserError
+from gradcent_lab.experiment import user
 from gradcent_lab.experiment.import_spec import described, one_line
-from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.experiment.run_config import Arm
+from gradcent_lab.experiment.spec import Experiment, describe
 from gradcent_lab.experiment.weights import weights_hash
 
 
-def rehearse(experiment: Experiment, spec: str) -> list[str]:
-    """Build the model twice, train on one batch, evaluate one; raise on the first thing that cannot be.
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A checked experiment and what its one build shows."""
 
-    Return warnings about what can be but is probably not meant.
+    experiment: Experiment  # with its settings filled in, so that nothing is built again to describe it
+    model: str
+    weights: int
+    optimizer: str
+    learning_rates: tuple[float, ...]
+    centralized: str  # which parameters the arm centralizes; empty without GC
+    warnings: tuple[str, ...]  # what is allowed but probably not intended
+
+
+def prepare(experiment: Experiment, spec: str, arm: Arm) -> Prepared:
+    """Build the model, attach the arm, train on one batch and evaluate one; raise on the first problem.
+
+    The model is built a second time only to check that equal seeds give equal weights.
     """
-    with seeds.seeded(0, "rehearsal"):
-        model = _same_twice(experiment, spec)
-        _check_step(experiment, model, spec)
-        device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        model = model.to(device or "cpu")
-        batch = _batch(experiment, True, spec)
-        loss, output, targets = _forward(experiment, model.train(), batch, spec)
-        _check_loss(loss, spec)
-        _named(spec, "the gradient of the loss", loss.backward)
-        with torch.no_grad():
+    with seeded(0, "rehearsal"):
+        model = _build_model(experiment, spec)
+        optimizer = _build_optimizer(experiment, model, spec)
+        settings = describe(experiment, (model, optimizer))
+        optimizer_name = type(optimizer).__name__  # before attach, which replaces the class
+        rates = tuple(sorted({float(group["lr"]) for group in optimizer.param_groups}))
+        centralized = user.check_attach(optimizer, model, arm.attach) if arm.attach is not None else ""
+        warnings = _check_batches(experiment, model, spec)
+    return Prepared(
+        experiment=dataclasses.replace(experiment, settings=settings),
+        model=type(model).__name__,
+        weights=sum(parameter.numel() for parameter in model.parameters()),
+        optimizer=optimizer_name,
+        learning_rates=rates,
+        centralized=centralized,
+        warnings=tuple(warnings),
+    )
+
+
+def _check_batches(experiment: Experiment, model: nn.Module, spec: str) -> list[str]:
+    """Run a training batch forward and backward and an evaluation batch forward; return warnings."""
+    device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    model = model.to(device or "cpu")
+    batch = _batch(experiment, True, spec)
+    loss, output, targets = _forward(experiment, model.train(), batch, spec)
+    _check_loss(loss, spec)
+    _named(spec, "the gradient of the loss", loss.backward)
+    with torch.no_grad():
+        _check_metric(experiment, output, targets, spec)
+        batch = _batch(experiment, False, spec)
+        if experiment.evaluate is None:
+            loss, output, targets = _forward(experiment, model.eval(), batch, spec)
             _check_metric(experiment, output, targets, spec)
-            batch = _batch(experiment, False, spec)
-            if experiment.evaluate is None:
-                loss, output, targets = _forward(experiment, model.eval(), batch, spec)
-                _check_metric(experiment, output, targets, spec)
-                return _metric_warnings(experiment, output, targets)
+            return _metric_warnings(experiment, output, targets)
     return []
 
 
@@ -57,11 +92,11 @@ def _metric_warnings(experiment: Experiment, output: Any, targets: Any) -> list[
     ]
 
 
-def _same_twice(experiment: Experiment, spec: str) -> nn.Module:
-    """Return the model, once two of them built from one seed turned out equal."""
-    models = []
+def _build_model(experiment: Experiment, spec: str) -> nn.Module:
+    """Return the model after checking that a second one from the same seed is equal."""
+    models: list[nn.Module] = []
     for _ in range(2):
-        seeds.seed_everything(0, "weights")
+        seed_everything(0, "weights")
         models.append(_named(spec, "Experiment.model", experiment.model))
     if models[0] is models[1]:
         raise UserError(
@@ -73,19 +108,22 @@ def _same_twice(experiment: Experiment, spec: str) -> nn.Module:
             f"{spec}: two models built from the same seed differ, so no two runs would be a pair: take random "
             "numbers from torch's, numpy's or Python's global generators, which are seeded for every run"
         )
-    made: nn.Module = models[1]
-    return made
+    return models[1]
 
 
-def _check_step(experiment: Experiment, model: nn.Module, spec: str) -> None:
-    params = experiment.parameters(model) if experiment.parameters else model.parameters()
-    optimizer = _named(spec, "Experiment.optimizer", lambda: experiment.optimizer(params))
+def _build_optimizer(experiment: Experiment, model: nn.Module, spec: str) -> torch.optim.Optimizer:
+    """Return the optimizer; one that needs a closure is refused."""
+    params = experiment.parameters(model) if experiment.parameters else list(model.parameters())
+    optimizer: torch.optim.Optimizer = _named(
+        spec, "Experiment.optimizer", lambda: experiment.optimizer(params)
+    )
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:
         raise UserError(
-            f"{spec}: {type(optimizer).__name__} evaluates the loss several times a step, which the lab's loop does "
-            "not: choose another with --optimizer"
+            f"{spec}: {type(optimizer).__name__} evaluates the loss several times per step, which the lab's training "
+            "loop does not: choose another with --optimizer"
         )
+    return optimizer
 
 
 def _batch(experiment: Experiment, train: bool, spec: str) -> Batch:
@@ -97,11 +135,10 @@ def _batch(experiment: Experiment, train: bool, spec: str) -> Batch:
     def first() -> Batch | None:
         return next(iter(Feed(data, size, seed=0, train=train, drop_last=drop).epoch(0)), None)
 
-    batch = _named(spec, what, first)
+    batch: Batch | None = _named(spec, what, first)
     if batch is None:
         raise UserError(f"{spec}: {what} has no batches")
-    made: Batch = batch
-    return made
+    return batch
 
 
 def _forward(experiment: Experiment, model: nn.Module, batch: Batch, spec: str) -> tuple[Any, Any, Any]:
@@ -139,7 +176,7 @@ def _check_metric(experiment: Experiment, output: Any, targets: Any, spec: str) 
 
 
 def _named(spec: str, what: str, call: Callable[[], Any]) -> Any:
-    """Call, and say which part of the experiment failed and where."""
+    """Call; an error names the part of the experiment that failed and the line."""
     try:
         return call()
     except UserError as error:
