@@ -60,13 +60,22 @@ def test_names_are_listed_beside_the_plain_ones() -> None:
 
 
 def test_decay_groups_and_lookahead() -> None:
-    net = model()
-    optimizer = timm_optim.create_optimizer_v2(net, opt="lookahead_adamwgc", lr=0.01, weight_decay=0.05)
-    inner = gradcent.integrations.innermost(optimizer)
-    assert gradcent.attached(inner) is not None
-    before = net.fc.weight.detach().clone()
-    train(net, optimizer)
-    assert not torch.equal(before, net.fc.weight)
+    """Lookahead around AdamW with timm's two decay groups, against the same optimizer given Φ(g) by hand."""
+    start = model()
+    net, truth = copy.deepcopy(start), copy.deepcopy(start)
+    settings = {"lr": 0.01, "weight_decay": 0.05}
+    optimizer = timm_optim.create_optimizer_v2(net, opt="lookahead_adamwgc", overrides=OVERRIDES, **settings)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.0, 0.05]
+    assert gradcent.attached(gradcent.integrations.innermost(optimizer)) is not None
+    plain = timm_optim.create_optimizer_v2(truth, opt="lookahead_adamw", **settings)
+    for _ in range(2):  # Lookahead moves its slow weights in the sixth step
+        train(net, optimizer)
+        for x, y in batches():
+            plain.zero_grad()
+            loss_of(truth, x, y).backward()
+            by_hand(truth, plain, "gradient", 0.0)
+    assert difference(dict(net.named_parameters()), dict(truth.named_parameters())) < 1e-9
+    assert difference(dict(net.named_parameters()), dict(start.named_parameters())) > 1e-3
 
 
 def test_a_list_of_parameters_is_refused() -> None:
