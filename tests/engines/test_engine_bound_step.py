@@ -65,7 +65,7 @@ def test_accelerate_with_a_scaler(order: str, verified: Any) -> None:
     if order == "prepare, attach":
         gradcent.attach(plain, net, overrides=OVERRIDES)
     if order == "prepare, integration":
-        gradcent.integrations.attach_and_say(wrapped, net, overrides=OVERRIDES)
+        gradcent.integrations.attach_and_log(wrapped, net, overrides=OVERRIDES)
     for x, y in batches(dtype=torch.float32):
         wrapped.zero_grad()
         scaler.scale(loss_of(net, x, y)).backward()

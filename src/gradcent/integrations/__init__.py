@@ -1,8 +1,7 @@
-"""GC in other people's trainers: one short module per framework, imported only when asked for.
+"""GC in the trainers of other frameworks: one short module per framework, imported on request.
 
-Each is a few lines that call :func:`gradcent.attach` at the moment the framework has both model and
-optimizer. What every one of them shares is here: logging the plan once, and a clear word where a package
-is missing.
+Each module calls :func:`gradcent.attach` when the framework has both model and optimizer. This file has what they
+share: logging the plan once, and a clear error where a package is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ logger = logging.getLogger("gradcent")
 
 
 def require(module: str, pip: str | None = None) -> Any:
-    """Import a framework, or say how to get it."""
+    """Import a framework; raise with the pip command if it is missing."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -32,56 +31,56 @@ def require(module: str, pip: str | None = None) -> Any:
         ) from None
 
 
-def attach_and_say(optimizer: Any, model: Any, **options: Any) -> None:
-    """Attach to the optimizer inside whatever wraps it, unless that is done already, and log the plan's totals.
+def attach_and_log(optimizer: Any, model: Any, **options: Any) -> None:
+    """Attach to the optimizer inside its wrappers, unless it is attached already, and log the plan's totals.
 
-    Trainers come here once per fit, also with an optimizer they kept from the last one.
+    A trainer calls this once per fit, also with an optimizer that it kept from the last fit.
     """
     inner = innermost(optimizer)
     attachment = attached(inner)
     if attachment is None:
         attach(inner, model, **options)
-        _bind_again(optimizer)
+        _rebind_accelerate_step(optimizer)
     else:
-        other = [
+        different = [
             name
             for name, value in options.items()
             if name != "plan" and getattr(attachment.options, name) != value
         ]
-        if other:
+        if different:
             raise ValueError(
                 "gradcent is attached to this optimizer already, with other options, so those given here "
-                f"({', '.join(other)}) would be ignored: give them in one place"
+                f"({', '.join(different)}) would be ignored: pass them in one place"
             )
-    say(inner)
+    log_plan(inner)
 
 
 def attach_each(optimizers: Any, model: Any, **options: Any) -> None:
-    """Attach to each of several optimizers of one model (or of its parts), in Lightning's or torchtitan's manner.
+    """Attach to each of several optimizers of one model (or of its parts), as in Lightning or torchtitan.
 
-    One that trains nothing to centralize, embeddings and norms for instance, is left as it is and named
-    in the log; if that is so for all of them, it is an error.
+    An optimizer without anything to centralize (only embeddings and norms, say) is left as it is and named in the
+    log; it is an error if that holds for all of them.
     """
-    everyone = list(optimizers)
+    all_optimizers = list(optimizers)
     chosen = {name: options[name] for name in ("layers", "overrides", "min_length") if name in options}
     plan = options.get("plan") or Plan.of(model, **chosen)
-    left = []
-    for number, optimizer in enumerate(everyone):
-        held = [each for group in innermost(optimizer).param_groups for each in group["params"]]
-        if any(plan.layout(each) is not None for each in held) or len(everyone) == 1:
-            attach_and_say(optimizer, model, **options)
+    skipped = []
+    for number, optimizer in enumerate(all_optimizers):
+        params = [param for group in innermost(optimizer).param_groups for param in group["params"]]
+        if any(plan.layout(param) is not None for param in params) or len(all_optimizers) == 1:
+            attach_and_log(optimizer, model, **options)
         else:
-            left.append(f"{number} ({type(innermost(optimizer)).__name__})")
-    if left and len(left) == len(everyone):
+            skipped.append(f"{number} ({type(innermost(optimizer)).__name__})")
+    if skipped and len(skipped) == len(all_optimizers):
         raise ValueError(
             "nothing would be centralized in any of these optimizers; see gradcent.explain(model)"
         )
-    if left:
-        logger.info("gradcent: nothing to centralize in optimizer %s", ", ".join(left))
+    if skipped:
+        logger.info("gradcent: nothing to centralize in optimizer %s", ", ".join(skipped))
 
 
-def _bind_again(wrapper: Any) -> None:
-    """With a GradScaler, Accelerate's wrapper has taken hold of the plain optimizer's `step`: let it do so anew."""
+def _rebind_accelerate_step(wrapper: Any) -> None:
+    """With a GradScaler, Accelerate's wrapper holds the plain optimizer's `step`: give it the new one."""
     inner = getattr(wrapper, "optimizer", None)
     if inner is not None and hasattr(wrapper, "_optimizer_original_step_method"):
         patch: Any = require("accelerate.optimizer", "accelerate").patch_optimizer_step
@@ -89,17 +88,17 @@ def _bind_again(wrapper: Any) -> None:
         wrapper._optimizer_patched_step_method = patch(wrapper, inner.step)
 
 
-def say(optimizer: torch.optim.Optimizer) -> None:
-    """Log what is attached to an optimizer, on the first worker only."""
+def log_plan(optimizer: torch.optim.Optimizer) -> None:
+    """Log what is attached to an optimizer, on rank 0 only."""
     attachment = attached(optimizer)
-    first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
-    if attachment is not None and first:
+    rank_0 = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+    if attachment is not None and rank_0:
         logger.info("gradcent at the %s: %s", attachment.options.at, attachment.plan.summary())
 
 
 def innermost(optimizer: Any) -> Any:
-    """Unwrap the optimizer that does the stepping: Accelerate's, fastai's and Lookahead's wrappers hold it."""
-    for name in ("optimizer", "optim", "base_optimizer", "opt"):
+    """Return the optimizer that steps, inside the wrappers of Accelerate, fastai, ZeRO, SAM and timm's Lookahead."""
+    for name in ("optimizer", "optim", "base_optimizer", "_base_optimizer", "opt"):
         inner = getattr(optimizer, name, None)
         if isinstance(inner, torch.optim.Optimizer) and inner is not optimizer:
             return innermost(inner)
@@ -108,5 +107,5 @@ def innermost(optimizer: Any) -> Any:
 
 def unwrapped(model: Any) -> Any:
     """Return the model inside DDP, so that names are the user's; any other model may have a part called `module`."""
-    around = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
-    return model.module if isinstance(model, around) else model
+    wrappers = (torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel)
+    return model.module if isinstance(model, wrappers) else model

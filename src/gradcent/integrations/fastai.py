@@ -16,7 +16,7 @@ import torch
 from ..attachment import Options
 from ..dtensor import centralize as sharded
 from ..plan import Plan
-from . import attach_and_say, innermost, logger, require
+from . import attach_and_log, innermost, logger, require
 
 if TYPE_CHECKING:
     Callback: Any
@@ -39,7 +39,7 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
         """The optimizer is made by now."""
         inner = innermost(self.learn.opt)
         if isinstance(inner, torch.optim.Optimizer):
-            attach_and_say(inner, self.learn.model, **self.options)
+            attach_and_log(inner, self.learn.model, **self.options)
             self.plan = None
             return
         if self.checked.at == "update" or self.checked.nonfinite != "propagate":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from . import attach_and_say, require, unwrapped
+from . import attach_and_log, require, unwrapped
 
 if TYPE_CHECKING:
     DefaultConstructor: Any
@@ -33,5 +33,5 @@ class CentralizedConstructor(DefaultConstructor):  # type: ignore[misc]
     def __call__(self, model: Any) -> Any:
         """Build the wrapper as the config says and attach."""
         wrapper = super().__call__(model)
-        attach_and_say(wrapper.optimizer, unwrapped(model), **self.options)
+        attach_and_log(wrapper.optimizer, unwrapped(model), **self.options)
         return wrapper

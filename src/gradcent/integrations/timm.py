@@ -17,7 +17,7 @@ from typing import Any
 from torch import nn
 
 from ..attach import attach
-from . import attach_and_say, require
+from . import attach_and_log, require
 
 SUFFIX = "gc"
 _OPTIONS = tuple(name for name in inspect.signature(attach).parameters if name not in ("optimizer", "model"))
@@ -57,7 +57,7 @@ def _creating(create: Any) -> Any:
             )
         options = {name: kwargs.pop(name) for name in _OPTIONS if name in kwargs}
         optimizer = create(model_or_params, base, *args, **kwargs)
-        attach_and_say(optimizer, model_or_params, **options)
+        attach_and_log(optimizer, model_or_params, **options)
         return optimizer
 
     create_optimizer._gradcent = True  # type: ignore[attr-defined]

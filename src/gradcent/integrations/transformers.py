@@ -18,7 +18,7 @@ import torch
 
 from ..optim._class_exchange import centralized_class
 from ..plan import Plan
-from . import attach_and_say, require
+from . import attach_and_log, require
 
 if TYPE_CHECKING:
     TrainerCallback: Any
@@ -41,7 +41,7 @@ class CentralizeCallback(TrainerCallback):  # type: ignore[misc]
                 "CentralizeCallback: this Trainer steps without an optimizer of its own (DeepSpeed?); "
                 "call gradcent.attach_to_gradients(model) before making it"
             )
-        attach_and_say(optimizer, model, **self.options)
+        attach_and_log(optimizer, model, **self.options)
 
 
 def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[type, dict[str, Any]]:

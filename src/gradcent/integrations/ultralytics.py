@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import attach_and_say, unwrapped
+from . import attach_and_log, unwrapped
 
 
 def add_to(model: Any, **options: Any) -> None:
@@ -26,4 +26,4 @@ class _Attach:
         self.options = options
 
     def __call__(self, trainer: Any) -> None:
-        attach_and_say(trainer.optimizer, unwrapped(trainer.model), **self.options)
+        attach_and_log(trainer.optimizer, unwrapped(trainer.model), **self.options)
