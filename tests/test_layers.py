@@ -13,7 +13,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["layout", "decay"],
+            ["layout", "decay", "calibration"],
             ["operator", "plan"],
             ["kernels", "compile_ops"],
             ["dtensor"],

@@ -279,3 +279,46 @@ def test_nothing_to_centralize_is_an_error() -> None:
         gradcent.optim.SGD(model.parameters(), lr=0.1, model=model)
     with pytest.raises(TypeError, match="needs the model"):
         gradcent.optim.SGD(model.parameters(), lr=0.1)
+
+
+def test_reasons_and_decisions_are_data() -> None:
+    """Programs read the code and who decided; the text is for people."""
+    model = nn.Sequential(nn.Linear(6, 4), nn.LayerNorm(4), nn.Embedding(3, 4), nn.Linear(1, 4))
+    model.register_parameter("own", nn.Parameter(torch.zeros(4, 4)))
+    rows = {row["parameter"]: row for row in explain(model, overrides={"3.weight": None}).rows()}
+    assert {name: row["reason_code"] for name, row in rows.items()} == {
+        "own": "UNKNOWN_MODULE",
+        "0.weight": "NONE",
+        "0.bias": "BIAS",
+        "1.weight": "NORM_SCALE",
+        "1.bias": "NORM_BIAS",
+        "2.weight": "EMBEDDING",
+        "3.weight": "LEFT_BY_OVERRIDE",
+        "3.bias": "BIAS",
+    }
+    assert rows["0.weight"]["source"] == "rule"
+    assert rows["3.weight"]["source"] == "override"
+
+
+def test_a_named_layout_needs_the_same_dims_everywhere() -> None:
+    for name in ("rows", "columns", "stacked_rows", "stacked_columns"):
+        for shape in ((4,), (4, 3), (4, 3, 5)):
+            model = nn.Module()
+            model.register_parameter("weight", nn.Parameter(torch.zeros(shape)))
+            try:
+                direct = getattr(Layout, name)(shape)
+            except ValueError as error:
+                with pytest.raises(ValueError, match=str(error).split(",")[0]):
+                    explain(model, overrides={"weight": name}, min_length=2)
+            else:
+                assert layouts(model, overrides={"weight": name}, min_length=2)["weight"] == direct
+
+
+def test_printing_an_optimizer_shows_one_line_about_gc() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain = str(optimizer)
+    gradcent.attach(optimizer, model)
+    assert str(optimizer) == f"{plain}\ngradcent: 1 of 4 tensors centralized, 67 % of weights"
+    gradcent.detach(optimizer)
+    assert str(optimizer) == plain

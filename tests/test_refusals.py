@@ -205,7 +205,7 @@ def test_momentum_gathered_without_gc_is_said() -> None:
     optimizer = sgd(model, momentum=0.9)
     model(torch.ones(4, 2, 4)).sum().backward()
     optimizer.step()
-    with pytest.warns(UserWarning, match=r"momentum of 0\.weight was gathered without GC"):
+    with pytest.warns(UserWarning, match=r"momentum of 0\.weight was accumulated without GC"):
         gradcent.attach(optimizer, model)
     fresh = gradcent.attach(sgd(model, momentum=0.9), model)
     fresh.step()

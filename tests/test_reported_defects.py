@@ -228,7 +228,7 @@ def test_an_attach_that_fails_late_is_undone() -> None:
     backward(model, batch())
     optimizer.step()
     attributes, step = dict(optimizer.__dict__), Plain.__dict__["step"]
-    with pytest.raises(UserWarning, match="momentum of weight was gathered without GC"):
+    with pytest.raises(UserWarning, match="momentum of weight was accumulated without GC"):
         gradcent.attach(optimizer, model)
     assert type(optimizer) is Plain
     assert Plain.__dict__["step"] is step

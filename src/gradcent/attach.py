@@ -1,4 +1,4 @@
-"""Turn GC on for an optimizer that exists already, whatever it is; and off again."""
+"""attach and detach: turn GC on and off for an existing optimizer of any class."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def attach(
 ) -> Opt:
     """Centralize the gradients (or updates) of ``model``'s weight vectors in every step of ``optimizer``.
 
-    Returns the same optimizer. Its state, checkpoints, schedulers and param groups stay what they
-    are; a param group with ``"centralize": False`` is left alone.
+    Returns the same optimizer. Its state, checkpoints, schedulers and param groups do not change. A param group with
+    ``"centralize": False`` is left alone.
 
     Args:
         optimizer: any torch.optim.Optimizer but SparseAdam.
-        model: the model (or models) it trains; says what each tensor's weight vectors are.
+        model: the model (or models) it trains, whose layers define each tensor's weight vectors.
         plan: a ready plan instead of the model.
         layers: "all", or only "conv" or "linear" layers; with an example also "hidden" or "input" layers.
         at: "gradient" (the paper's algorithms) or "update", where the whole change of the weight in a
@@ -59,7 +59,7 @@ def attach(
         example_forward: ``(model, example) -> anything``, for models that are called in another way.
     """
     options = Options(layers, at, decay, overrides, kernel, nonfinite, min_length)
-    _refuse(optimizer, model)
+    _check_optimizer(optimizer, model)
     centralized: Any = centralized_class(type(optimizer))  # type: ignore[arg-type]
     centralized._check_options(options)
     attachment = Attachment(optimizer, model, plan, options, example=example, example_forward=example_forward)
@@ -74,7 +74,7 @@ def attach(
 
 
 def detach(optimizer: Opt) -> Opt:
-    """Turn GC off: the optimizer is again what it was, with the state it has now."""
+    """Turn GC off: the optimizer gets its plain class back and keeps its present state."""
     attachment = attached(optimizer)
     if attachment is None:
         raise ValueError(f"gradcent is not attached to this {type(optimizer).__name__}")
@@ -129,18 +129,20 @@ def attached(optimizer: torch.optim.Optimizer) -> Attachment | None:
     return getattr(optimizer, "_gradcent", None)
 
 
-def _refuse(optimizer: Any, model: Any) -> None:
-    """Say what cannot be done, and the way out."""
+def _check_optimizer(optimizer: Any, model: Any) -> None:
+    """Raise for optimizers that cannot be attached to, with the alternative."""
     if isinstance(optimizer, nn.Module) and isinstance(model, torch.optim.Optimizer):
         raise TypeError("the arguments are swapped: call gradcent.attach(optimizer, model)")
     module = type(optimizer).__module__
     if module.startswith("deepspeed.") and not module.startswith("deepspeed.ops."):
-        raise TypeError(_FLAT)
+        raise TypeError(_FLAT_PARAMETERS)
     if not isinstance(optimizer, torch.optim.Optimizer):
         inner = next(
             (name for name in ("optimizer", "base", "base_optimizer") if hasattr(optimizer, name)), None
         )
-        hint = f"; attach to the one inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
+        hint = (
+            f"; attach to the optimizer inside it: gradcent.attach(optimizer.{inner}, model)" if inner else ""
+        )
         raise TypeError(f"attach needs a torch.optim.Optimizer, got {type(optimizer).__name__}{hint}")
     # Accelerate's wrapper, ZeroRedundancyOptimizer, SAM, Opacus
     for name in ("optimizer", "optim", "base_optimizer", "original_optimizer"):
@@ -154,11 +156,11 @@ def _refuse(optimizer: Any, model: Any) -> None:
             f"{type(optimizer).__name__} does not call torch.optim.Optimizer.__init__, so it has no step hooks; if it "
             "wraps another optimizer, attach to that one"
         )
-    several = getattr(optimizer, "optimizers", None)  # torchtitan's container
-    if isinstance(several, (list, tuple)) and any(isinstance(e, torch.optim.Optimizer) for e in several):
+    inner = getattr(optimizer, "optimizers", None)  # torchtitan's container
+    if isinstance(inner, (list, tuple)) and any(isinstance(item, torch.optim.Optimizer) for item in inner):
         raise TypeError(
-            f"{type(optimizer).__name__} only passes its steps on to the optimizers in it, whose decay it does not "
-            "show; attach to each of them: gradcent.integrations.attach_each(optimizer.optimizers, model)"
+            f"{type(optimizer).__name__} only passes its steps on to the optimizers in it, and does not show their "
+            "decay; attach to each of them: gradcent.integrations.attach_each(optimizer.optimizers, model)"
         )
     if isinstance(optimizer, torch.optim.SparseAdam):
         raise TypeError(
@@ -169,58 +171,56 @@ def _refuse(optimizer: Any, model: Any) -> None:
         raise ValueError(
             "gradcent is attached to this optimizer already; gradcent.detach(optimizer) first to change its options"
         )
-    flat = [group for group in optimizer.param_groups if any(_is_flat(each) for each in group["params"])]
+    params = [param for group in optimizer.param_groups for param in group["params"]]
     models = [] if model is None else models_of(model)
-    wrapped = any(
-        type(each).__name__ == "FullyShardedDataParallel" for one in models for each in one.modules()
-    )
-    held = [each for group in optimizer.param_groups for each in group["params"]]
-    known = {id(each) for one in models for each in one.parameters()}
-    pieces = models and all(each.ndim < 2 and id(each) not in known for each in held)
-    if flat or wrapped or pieces:
-        raise TypeError(_FLAT)
+    modules = [module for root in models for module in root.modules()]
+    wrapped = any(type(module).__name__ == "FullyShardedDataParallel" for module in modules)
+    known = {id(param) for root in models for param in root.parameters()}
+    pieces = models and all(param.ndim < 2 and id(param) not in known for param in params)
+    if wrapped or pieces or any(_is_flat(param) for param in params):
+        raise TypeError(_FLAT_PARAMETERS)
 
 
-_FLAT = (
+_FLAT_PARAMETERS = (
     "this optimizer does not hold the model's parameters but flattened pieces of them (FSDP1, DeepSpeed ZeRO), in "
     "which weight vectors cannot be found. Call gradcent.attach_to_gradients(model) before wrapping the model"
 )
 
 
 def _is_flat(parameter: Any) -> bool:
-    # FSDP1's flat parameters, the pieces it shows with use_orig_params=True, and ZeRO 3's
+    # FSDP1's flat parameters, its pieces of them with use_orig_params=True, and ZeRO 3's
     marks = ("_fsdp_flattened", "ds_id")
-    return type(parameter).__name__ == "FlatParameter" or any(hasattr(parameter, each) for each in marks)
+    return type(parameter).__name__ == "FlatParameter" or any(hasattr(parameter, mark) for mark in marks)
 
 
 def _warn_if_momentum_uncentered(optimizer: torch.optim.Optimizer, attachment: Attachment) -> None:
-    """Momentum gathered without GC is not in the hyperplane, and moves the weight sums until it has decayed."""
+    """Warn if momentum was accumulated without GC: it moves the weight sums until it has decayed."""
     for parameter, entry in attachment.plan.named():
         momentum = optimizer.state.get(parameter, {}).get("momentum_buffer")
         if momentum is None or entry.layout is None:
             continue
-        # Each rank looks at what it holds: a reduction here would stall where one of them holds nothing.
-        here = sharded.whole_vectors(momentum, entry.layout)
-        if here is None:
+        # Each rank checks its local shard: an all-reduce would hang where another rank holds no momentum.
+        local = sharded.whole_vectors(momentum, entry.layout)
+        if local is None:
             continue
-        if float(vector_means(*here).abs().max()) > 1e-4 * float(here[0].abs().max()):
+        if float(vector_means(*local).abs().max()) > 1e-4 * float(local[0].abs().max()):
             warnings.warn(
-                f"gradcent: attached in mid-training, and the momentum of {entry.name} was gathered without GC. "
-                "That is fine, but weight sums go on drifting until it has decayed, by -lr*β/(1-β) times its sum",
+                f"gradcent: attached in mid-training, and the momentum of {entry.name} was accumulated without GC. "
+                "That is fine, but the weight sums drift until it has decayed, by -lr*β/(1-β) times its sum",
                 stacklevel=3,
             )
             return
 
 
 def _rebind_scheduler_step(optimizer: torch.optim.Optimizer) -> None:
-    """A learning-rate scheduler holds on the object the `step` it found; let it find that of the new class."""
-    held = optimizer.__dict__.get("step")
-    if held is None:
+    """Replace the wrapper of `step` that a learning-rate scheduler set on the object: it calls the old class's step."""
+    wrapper = optimizer.__dict__.get("step")
+    if wrapper is None:
         return
-    if not getattr(held, "_wrapped_by_lr_sched", False):
+    if not getattr(wrapper, "_wrapped_by_lr_sched", False):
         raise ValueError(
-            "optimizer.step was replaced on this object, so that gradcent could be passed by unnoticed; "
-            "attach before, and detach after, that is done"
+            "optimizer.step was replaced on this object, and the replacement may bypass gradcent silently; "
+            "attach before it is replaced, and detach after it is restored"
         )
 
     def step(*args: Any, **kwargs: Any) -> Any:

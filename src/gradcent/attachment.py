@@ -1,7 +1,7 @@
-"""What an optimizer carries once GC is attached to it: the plan, the options, and what they mean in a step.
+"""The attachment: the plan and the options of GC on one optimizer, and what they mean in a step.
 
-Nothing here enters a checkpoint: `state_dict()` is the plain optimizer's, so checkpoints move both
-ways. Copies and pickles of the optimizer do carry it (see `optim/_base.py`).
+An attachment is not part of checkpoints: `state_dict()` is the plain optimizer's, so checkpoints can be exchanged
+between both. Copies and pickles of the optimizer contain it (see `optim/_base.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ KERNELS = ("auto", "native", "triton", "foreach", "reference")
 SWITCH = "centralize"  # the key of a param group that turns GC on or off for it
 
 _identities = itertools.count()
-ATTACHMENTS: weakref.WeakSet[Attachment] = weakref.WeakSet()  # those in use, for a warning
+ATTACHMENTS: weakref.WeakSet[Attachment] = (
+    weakref.WeakSet()
+)  # in use now; attach_to_gradients warns about them
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class Attachment:
                 "gradcent needs the model (or a plan): which elements of a tensor form a weight vector "
                 "is a property of the layer, not of the tensor's shape. Pass model=model"
             )
-        ready = plan is not None  # and then stays what it is, also when layers are added to the model
+        fixed = plan is not None  # a given plan does not change when layers are added to the model
         plan = Plan.chosen(
             model,
             plan,
@@ -90,56 +92,56 @@ class Attachment:
         self.traced_plan: tuple[Any, ...] | None = None  # for optim/_traced_step.py
         self.plan = Plan([])
         self._whole_plan = plan
-        self._model = weakref.ref(model) if isinstance(model, nn.Module) and not ready else None
+        self._model = weakref.ref(model) if isinstance(model, nn.Module) and not fixed else None
         for group in optimizer.param_groups:
-            self.add_group(optimizer, group, said=False)
+            self.add_group(optimizer, group, warn=False)
         self._check_unknown_params()
         self.plan.warn_if_unknown(stacklevel=4)
         self.plan.require_something("optimizer's share of the model")
         ATTACHMENTS.add(self)
-        # Only now: a refused attach must not forget what a group asked for.
+        # Only now: a refused attach must leave the param groups unchanged.
         for group in optimizer.param_groups:
             group.pop(SWITCH, None)
 
     def apply_group_switch(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> None:
-        """Obey a switch that was put into a param group after attaching."""
+        """Apply a `centralize` switch that was set in a param group after attaching."""
         if SWITCH in group:
             self.add_group(optimizer, group)
             del group[SWITCH]
 
     def ignore_checkpoint_switches(self, groups: Sequence[dict[str, Any]]) -> None:
-        """Take the switches out of a checkpoint's param groups: what was attached stays, and that is said."""
+        """Remove the switches from a checkpoint's param groups; warn where they differ from what is attached."""
         for index, group in enumerate(groups):
             off = self._is_off(group)
-            said = group.pop(SWITCH, not off)
-            if bool(said) is off:
+            switch = group.pop(SWITCH, not off)
+            if bool(switch) is off:
                 warnings.warn(
-                    f"gradcent: the checkpoint's param group {index} says {SWITCH}={said}, which does not change "
-                    f"what was attached; set optimizer.param_groups[{index}]['{SWITCH}'] after loading if you want it",
+                    f"gradcent: the checkpoint's param group {index} has {SWITCH}={switch}, which does not change "
+                    f"what is attached; set optimizer.param_groups[{index}]['{SWITCH}'] after loading if you want it",
                     stacklevel=4,
                 )
 
     def _is_off(self, group: dict[str, Any]) -> bool:
-        entries = [self.plan.entry(each) for each in group["params"]]
+        entries = [self.plan.entry(param) for param in group["params"]]
         return any(entry is not None and entry.why.code is ReasonCode.SWITCHED_OFF for entry in entries)
 
     def _check_unknown_params(self) -> None:
-        """Nothing is left alone without a word; single numbers and vectors would be left alone in any case."""
-        strangers = [each for each, _ in self.plan.named() if self._whole_plan.entry(each) is None]
-        if strangers and len(strangers) == len(self.plan.entries):
+        """Warn about tensors that are not in the model, unless they have fewer than two dims and no weight vectors."""
+        unknown = [param for param, _ in self.plan.named() if self._whole_plan.entry(param) is None]
+        if unknown and len(unknown) == len(self.plan.entries):
             raise ValueError(
-                "nothing would be centralized: none of the optimizer's tensors is a parameter of the model that was "
-                "given. Give the model they were taken from (a copy of it has parameters of its own)"
+                "nothing would be centralized: none of the optimizer's tensors is a parameter of the given model. "
+                "Pass the model that the optimizer trains (a copy of it has other parameters)"
             )
-        if any(each.ndim > 1 for each in strangers):
+        if any(param.ndim > 1 for param in unknown):
             warnings.warn(
-                f"gradcent: {len(strangers)} of {len(self.plan.entries)} tensors of the optimizer are not parameters "
-                "of the model that was given, and are left alone; give all models as a list",
+                f"gradcent: {len(unknown)} of {len(self.plan.entries)} tensors of the optimizer are not parameters "
+                "of the model passed to attach, and are left alone; pass all models as a list",
                 stacklevel=4,
             )
 
     def restore_switches(self, optimizer: torch.optim.Optimizer) -> None:
-        """Put the `centralize` switches into the param groups again, as they were before attaching."""
+        """Set the `centralize` switches in the param groups again, as they were before attaching."""
         for group in optimizer.param_groups:
             if self._is_off(group):
                 group[SWITCH] = False
@@ -163,59 +165,61 @@ class Attachment:
         return entry[1]
 
     def add_group(
-        self, optimizer: torch.optim.Optimizer, group: dict[str, Any], *, said: bool = True
+        self, optimizer: torch.optim.Optimizer, group: dict[str, Any], *, warn: bool = True
     ) -> None:
-        """Plan a param group's parameters, obeying its `centralize` switch."""
+        """Plan a param group's parameters according to its `centralize` switch."""
         switch = group.get(SWITCH, True)
         if not isinstance(switch, bool):
             raise TypeError(f'param group key "{SWITCH}" must be True or False, got {switch!r}')
         kind = decay_kind(optimizer, group, self.options.decay) if switch else "none"
         parameters: list[Tensor] = group["params"]
-        if any(self._whole_plan.entry(each) is None for each in parameters):
+        if any(self._whole_plan.entry(param) is None for param in parameters):
             self._replan()
         added = self._whole_plan.restricted(parameters, off=() if switch else parameters)
-        strangers = sum(self._whole_plan.entry(each) is None for each in parameters)
-        if said and strangers and switch:
+        unknown = sum(self._whole_plan.entry(param) is None for param in parameters)
+        if warn and unknown and switch:
             warnings.warn(
-                f"gradcent: {strangers} of {len(parameters)} tensors of the new param group are not parameters "
-                "of the model that was given to attach, and are left alone",
+                f"gradcent: {unknown} of {len(parameters)} tensors of the new param group are not parameters "
+                "of the model passed to attach, and are left alone",
                 stacklevel=4,
             )
         if any(entry.layout for entry in added.entries):
-            self._refuse_unknown(optimizer, group, kind)
+            self._refuse_unknown_decay(optimizer, group, kind)
         self.plan = self.plan.merged(added)
 
     def projects_decay(self, optimizer: torch.optim.Optimizer, group: dict[str, Any]) -> bool:
         """Whether the group's λw is part of what is centralized: P(g + λw)."""
         kind = decay_kind(optimizer, group, self.options.decay)
-        if kind == "unknown":  # there was none when the group was planned
-            self._refuse_unknown(optimizer, group, kind)
+        if kind == "unknown":  # weight_decay was 0 when the group was planned
+            self._refuse_unknown_decay(optimizer, group, kind)
         return kind == "coupled"
 
-    def _refuse_unknown(self, optimizer: torch.optim.Optimizer, group: dict[str, Any], kind: str) -> None:
-        """At the update decay is projected whatever its kind; at the gradient the kind must be known."""
+    def _refuse_unknown_decay(
+        self, optimizer: torch.optim.Optimizer, group: dict[str, Any], kind: str
+    ) -> None:
+        """Raise if the kind of decay must be known: at the gradient, not at the update, which includes any decay."""
         if kind == "unknown" and self.options.at == "gradient":
             raise ValueError(
                 f"gradcent does not know how {type(optimizer).__name__} applies "
                 f"weight_decay={group['weight_decay']}: pass decay='coupled' if it adds λw to the gradient "
-                "(the paper's P(g + λw) is then used), decay='decoupled' if it shrinks the weight by itself"
+                "(the paper's P(g + λw) is then used), decay='decoupled' if it shrinks the weight directly"
             )
 
     def _plan_replaced_params(self, parameters: Sequence[Tensor]) -> None:
-        """Find parameters that were put in the place of planned ones, as Accelerate does for FSDP2."""
+        """Plan parameters that replace planned ones, as Accelerate does for FSDP2."""
         self._replan()
-        new = [each for each in parameters if self.plan.entry(each) is None]
-        lost = [each for each in new if self._whole_plan.entry(each) is None]
-        if lost:
-            shapes = ", ".join(str(tuple(each.shape)) for each in lost[:3])
+        new = [param for param in parameters if self.plan.entry(param) is None]
+        unknown = [param for param in new if self._whole_plan.entry(param) is None]
+        if unknown:
+            shapes = ", ".join(str(tuple(param.shape)) for param in unknown[:3])
             raise RuntimeError(
-                f"gradcent: the optimizer's parameters were exchanged after attach, and {len(lost)} of the new "
-                f"ones (shapes {shapes}) are not in the model that was given; detach and attach again "
+                f"gradcent: the optimizer's parameters were replaced after attach, and {len(unknown)} of the new "
+                f"ones (shapes {shapes}) are not in the given model; detach and attach again "
                 "with the model as it is now"
             )
         off = {entry.name for entry in self.plan.entries if entry.why.code is ReasonCode.SWITCHED_OFF}
         added = self._whole_plan.restricted(
-            new, off=[each for each in new if self._whole_plan.named_as(each) in off]
+            new, off=[param for param in new if self._whole_plan.named_as(param) in off]
         )
         names = {entry.name for entry in added.entries}
         self.plan = Plan(pair for pair in self.plan.named() if pair[1].name not in names).merged(added)
@@ -256,7 +260,7 @@ class Attachment:
                 )
 
     def _replan(self) -> None:
-        """Layers may have been added to the model since; look once more."""
+        """Plan the model again: layers may have been added to it."""
         model = self._model() if self._model is not None else None
         if model is not None:
             self._whole_plan = Plan.of(
@@ -268,10 +272,10 @@ class Attachment:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        # The plan is made; overrides may be functions that cannot be pickled, and are not needed again.
+        # Overrides may be functions that cannot be pickled; the plan contains their result.
         options = replace(self.options, overrides=None)
-        known = [(each, self._whole_plan.entry(each)) for each, _ in self.plan.named()]
-        pairs = ((each, entry) for each, entry in known if entry is not None)
+        known = [(param, self._whole_plan.entry(param)) for param, _ in self.plan.named()]
+        pairs = ((param, entry) for param, entry in known if entry is not None)
         whole = Plan(pairs, self._whole_plan.traced)
         return {
             **self.__dict__,
@@ -301,26 +305,8 @@ class Attachment:
         return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"
 
 
-def all_finite(tensors: Sequence[Tensor], device: torch.device, known_bad: bool = False) -> bool:
-    """Whether all gradients are finite, decided over all workers: every one of them has to come here."""
-    bad = known_bad or any(not bool(torch.isfinite(local(tensor)).all()) for tensor in tensors)
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        flag = torch.tensor(float(bad), device=device)
-        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
-        bad = bool(flag)
-    return not bad
-
-
 def _planned_shape(parameter: Tensor) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
-
-
-def local(tensor: Tensor) -> Tensor:
-    """Return the dense values that are here: of a sparse tensor its values, of a sharded one its shard."""
-    if tensor.is_sparse:
-        return tensor._values() if not tensor.is_coalesced() else tensor.values()
-    to_local = getattr(tensor, "to_local", None)
-    return tensor if to_local is None else to_local()
 
 
 def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
-"""Φ as operators of torch's own, so that torch.compile takes a step with GC as one graph.
+"""Φ as custom torch operators, so that torch.compile captures a step with GC as one graph.
 
-Inductor's CPU backend crashes on the plain form for convolutions with coupled decay (add λw, subtract
-the mean, update momentum in place: KeyError while fusing). An opaque operator has no such form, and
-runs the same code in compiled and in eager steps.
+Inductor's CPU backend raises a KeyError while it fuses the plain form for convolutions with coupled decay (add λw,
+subtract the mean, update momentum in place). A custom operator is opaque to it, and runs the same code in compiled
+and in eager steps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""GC on the gradients themselves, for engines and loops whose optimizer step cannot be reached.
+"""GC by hooks on the parameters' gradients, for engines whose optimizer step is out of reach.
 
-Φ is linear, so it commutes with averaging over workers and with accumulation: centralizing each
-gradient as backward makes it gives the same sum. What it cannot see is the optimizer's weight decay:
-a coupled λw stays outside the projection (Pg + λw instead of P(g + λw)).
+Φ is linear, so it commutes with averaging over ranks and with accumulation: centralizing each gradient as backward
+computes it gives the same sum. The hooks do not see the optimizer's weight decay: a coupled λw stays outside the
+projection (Pg + λw instead of P(g + λw)).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .plan.planner import MIN_LENGTH
 
 
 class GradientHandles:
-    """The hooks that :func:`attach_to_gradients` set; `remove()` takes them off, `plan` says what they do."""
+    """The hooks of one :func:`attach_to_gradients`; `remove()` removes them, `plan` shows what they centralize."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -51,7 +51,7 @@ def attach_to_gradients(
     example: Any = None,
     example_forward: ExampleForward | None = None,
 ) -> GradientHandles:
-    """Centralize each gradient as backward makes it, before anything accumulates, reduces or flattens it.
+    """Centralize each gradient as backward computes it, before anything accumulates, reduces or flattens it.
 
     For engines that flatten or shard parameters before the optimizer sees them (FSDP1, DeepSpeed
     ZeRO: call it before they wrap the model) and for optimizer-in-backward. With coupled weight decay the
@@ -72,29 +72,30 @@ def attach_to_gradients(
     plan.require_something()
     _warn_if_attached(plan)
     handles = GradientHandles(plan)
-    places: dict[int, list[_Place]] = {}
-    for module in (each for root in models for each in root.modules()):
+    hooked: dict[int, list[_HookedParameter]] = {}
+    modules = [module for root in models for module in root.modules()]
+    for module in modules:
         for name, parameter in module._parameters.items():
             layout = None if parameter is None else plan.layout(parameter)
             if parameter is not None and layout is not None:
-                place = _Place(module, name, layout, handles)
-                place.hook(parameter)
-                places.setdefault(id(module), []).append(place)
-    for module in (each for root in models for each in root.modules()):
-        below = [place for each in module.modules() for place in places.get(id(each), [])]
-        if below:
-            handles._handles.append(module.register_forward_pre_hook(_Watch(below)))
+                entry = _HookedParameter(module, name, layout, handles)
+                entry.hook(parameter)
+                hooked.setdefault(id(module), []).append(entry)
+    for module in modules:
+        inside = [entry for child in module.modules() for entry in hooked.get(id(child), [])]
+        if inside:
+            handles._handles.append(module.register_forward_pre_hook(_HookReplaced(inside)))
     return handles
 
 
-class _Place:
-    """Where a planned parameter stands. FSDP puts another tensor there for each forward pass."""
+class _HookedParameter:
+    """A planned parameter of a module. FSDP replaces its tensor for each forward pass."""
 
     def __init__(self, module: nn.Module, name: str, layout: Layout, handles: GradientHandles) -> None:
         self.module, self.name, self.layout, self.handles = module, name, layout, handles
 
-    def look(self) -> None:
-        """Hook the tensor that stands there now, unless it has its hook."""
+    def hook_current(self) -> None:
+        """Hook the module's present tensor, unless it is hooked already."""
         tensor = getattr(self.module, self.name, None)
         if isinstance(tensor, Tensor):
             self.hook(tensor)
@@ -102,7 +103,7 @@ class _Place:
     def hook(self, tensor: Tensor) -> None:
         whole = tensor.numel() == self.layout.numel or hasattr(tensor, "ds_shape")
         if not tensor.requires_grad or not whole:
-            return  # frozen, or the piece of a sharded one, which backward does not reach
+            return  # frozen, or a shard, which backward does not reach
         before = hooked_handles(tensor)
         if before is self.handles:
             return
@@ -114,24 +115,24 @@ class _Place:
         try:
             handle = tensor.register_hook(_Centralize(self.layout))  # type: ignore[no-untyped-call]
         except RuntimeError:
-            # A view left from the last pass, whose FSDP1 unit has not gathered its parameters yet. torch
-            # refuses it to everybody, so it cannot enter this pass; its unit will put a new one there.
+            # A view from the last pass, whose FSDP1 unit has not gathered its parameters yet. torch does not allow
+            # its use, so it cannot be part of this pass; the unit will replace it.
             return
         setattr(tensor, _MARK, _Mark(self.handles))
         if tensor.is_leaf:
-            self.handles._handles.append(handle)  # a view is gone after its backward, and its hook with it
+            self.handles._handles.append(handle)  # a view and its hook are freed after backward
 
 
-class _Watch:
-    """A forward-pre-hook: engines exchange parameters just before; an object, so that copies take it along."""
+class _HookReplaced:
+    """A forward-pre-hook that hooks tensors which the engine has just replaced; an object, so that copies keep it."""
 
-    def __init__(self, places: list[_Place]) -> None:
-        self.places = places
+    def __init__(self, parameters: list[_HookedParameter]) -> None:
+        self.parameters = parameters
 
     def __call__(self, module: nn.Module, inputs: Any) -> None:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
-            for place in self.places:
-                place.look()
+            for parameter in self.parameters:
+                parameter.hook_current()
 
 
 _MARK = "_gradcent_hooked"
@@ -156,7 +157,7 @@ def _warn_if_attached(plan: Plan) -> None:
 
 
 class _Mark:
-    """Left on a tensor that has its hook. A copy from a pickle has none, so it must not have the mark."""
+    """Marks a tensor that is hooked. An unpickled copy has no hook, so it must not have the mark."""
 
     def __init__(self, handles: GradientHandles) -> None:
         self.handles = handles
@@ -166,7 +167,7 @@ class _Mark:
 
 
 class _Centralize:
-    """The hook itself; an object, so that models that carry it can be pickled."""
+    """The hook itself; an object, so that hooked models can be pickled."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -176,12 +177,12 @@ class _Centralize:
 
 
 def _refuse(models: list[nn.Module]) -> None:
-    """Wrapped models show flat pieces instead of their parameters."""
-    for module in (each for root in models for each in root.modules()):
-        flat = any(type(each).__name__ == "FlatParameter" for each in module._parameters.values())
+    """Raise if a model is wrapped by FSDP1, which has flat parameters instead of the model's."""
+    for module in (module for root in models for module in root.modules()):
+        flat = any(type(param).__name__ == "FlatParameter" for param in module._parameters.values())
         if flat or type(module).__name__ == "FullyShardedDataParallel":
             raise TypeError(
-                "this model is wrapped by FSDP1, which shows flattened pieces in place of its parameters: "
+                "this model is wrapped by FSDP1, which replaces its parameters by flattened pieces: "
                 "call gradcent.attach_to_gradients(model) before wrapping it"
             )
 
@@ -194,7 +195,7 @@ def centralize_gradients_(
     min_length: int = MIN_LENGTH,
     kernel: str = "auto",
 ) -> None:
-    """Centralize the gradients that are there now, in place; for loops that do everything by hand.
+    """Centralize the present gradients in place, for hand-written training loops.
 
     Pass a :class:`Plan` instead of the model to plan once and call often.
     """
@@ -202,11 +203,11 @@ def centralize_gradients_(
     plan = Plan.chosen(model, ready, layers=layers, overrides=overrides, min_length=min_length)  # type: ignore[arg-type]
     plan.require_something()
     trained = [
-        (each, entry.layout)
-        for each, entry in plan.named()
-        if each.grad is not None and not each.grad.is_sparse
+        (param, entry.layout)
+        for param, entry in plan.named()
+        if param.grad is not None and not param.grad.is_sparse
     ]
     with torch.no_grad():
         sharded.centralize_gradients_(
-            [each for each, _ in trained], [layout for _, layout in trained], decay=0.0, kernel=kernel
+            [param for param, _ in trained], [layout for _, layout in trained], decay=0.0, kernel=kernel
         )

@@ -7,12 +7,13 @@ wrapped, and its gradients are centralized when it returns.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .attachment import Attachment, all_finite, local
+from .attachment import Attachment
 from .dtensor import centralize as sharded
 from .dtensor.centralize import UpdateProjection
 
@@ -122,18 +123,19 @@ class StepHooks:
     def check(self, optimizer: torch.optim.Optimizer) -> None:
         """Raise on nan and inf, or hide all gradients so that the step skips them."""
         found_inf = getattr(optimizer, "found_inf", None)
-        overflowed = found_inf is not None and bool(local(found_inf))
+        overflowed = found_inf is not None and bool(_local_values(found_inf))
         params = [param for group in optimizer.param_groups for param in group["params"]]
         trained = [param for param in params if param.grad is not None]
-        # all_finite is a collective call: a rank without gradients, or with a GradScaler's verdict, takes part too.
-        finite = all_finite([param.grad for param in trained], params[0].device, overflowed)
+        # _all_finite is a collective call: a rank without gradients, or with a GradScaler's verdict, takes part too.
+        finite = _all_finite([param.grad for param in trained], params[0].device, overflowed)
         if finite or overflowed:  # after an overflow the GradScaler skips the step
             return
         if self.attachment.options.nonfinite == "raise":
             names = [
                 entry.name
                 for parameter, entry in self.attachment.plan.named()
-                if parameter.grad is not None and not bool(torch.isfinite(local(parameter.grad)).all())
+                if parameter.grad is not None
+                and not bool(torch.isfinite(_local_values(parameter.grad)).all())
             ]
             where = ", ".join(names[:3]) or "another rank"
             changed = (
@@ -169,3 +171,21 @@ class StepHooks:
             with torch.no_grad():
                 self.projection.restore_(self.params)
         self._clear_update()
+
+
+def _all_finite(tensors: Sequence[Tensor], device: torch.device, known_bad: bool = False) -> bool:
+    """Whether the gradients of all ranks are finite. A collective call: every rank has to make it."""
+    bad = known_bad or any(not bool(torch.isfinite(_local_values(tensor)).all()) for tensor in tensors)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        flag = torch.tensor(float(bad), device=device)
+        torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
+        bad = bool(flag)
+    return not bad
+
+
+def _local_values(tensor: Tensor) -> Tensor:
+    """Return the values of a sparse tensor, the local shard of a DTensor, any other tensor itself."""
+    if tensor.is_sparse:
+        return tensor._values() if not tensor.is_coalesced() else tensor.values()
+    to_local = getattr(tensor, "to_local", None)
+    return tensor if to_local is None else to_local()

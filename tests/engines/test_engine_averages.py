@@ -142,7 +142,7 @@ def test_parameters_exchanged_for_strangers_are_an_error() -> None:
     optimizer = gradcent.attach(OPTIMIZERS["sgd"](net.parameters()), net, overrides=OVERRIDES)
     optimizer.param_groups[0]["params"] = [torch.nn.Parameter(torch.randn(3, 3).double())]
     optimizer.param_groups[0]["params"][0].grad = torch.ones(3, 3).double()
-    with pytest.raises(RuntimeError, match="exchanged after attach"):
+    with pytest.raises(RuntimeError, match="replaced after attach"):
         optimizer.step()
 
 

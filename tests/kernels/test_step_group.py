@@ -386,7 +386,7 @@ def test_a_parameter_nobody_planned_matters_only_once_it_has_a_gradient() -> Non
     trained(model, optimizer, range(2))
     assert not torch.equal(before, model.weight)
     stranger.grad = torch.ones(4, 4)
-    with pytest.raises(RuntimeError, match="exchanged after attach"):
+    with pytest.raises(RuntimeError, match="replaced after attach"):
         optimizer.step()
 
 
