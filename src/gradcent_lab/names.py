@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from gradcent_lab.errors import UserError
@@ -67,8 +68,10 @@ def printable(text: object) -> str:
 
 
 def escape_markup(text: object) -> str:
-    """Return `text` for a place where rich reads markup: square brackets and control characters are literal."""
-    from rich.markup import escape
+    """Return `text` for a place where rich reads markup: square brackets and control characters are literal.
 
-    escaped = escape(printable(text))
-    return escaped
+    `rich.markup.escape` drops a backslash before a bracket that begins no tag, and doubles one at the end. The
+    caller's next character must not be a square bracket.
+    """
+    literal = re.sub(r"(\\+)(\[)(?![a-zA-Z#/@][^\[]*?\])", r"\1\\\2", printable(text))
+    return re.sub(r"(\\*)(\[[a-zA-Z#/@][^\[]*?\])", r"\1\1\\\2", literal)

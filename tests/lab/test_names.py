@@ -63,5 +63,5 @@ def test_control_characters_are_shown_as_replacement():
 def test_markup_is_literal():
     from rich.text import Text
 
-    for text in ("o[/bold]x", "[red]x[/red]", "a\\[b]", "[link=file:///x]y"):
-        assert Text.from_markup(escape_markup(text)).plain == text
+    for text in ("o[/bold]x", "[red]x[/red]", "a\\[b]", "[link=file:///x]y", "\\[", "a\\\\"):
+        assert Text.from_markup(f"{escape_markup(text)}.").plain == f"{text}."

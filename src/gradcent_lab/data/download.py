@@ -74,10 +74,15 @@ def unpack(archive: Path, root: Path) -> None:
             if (root / entry.name).exists():
                 raise UserError(f"{root / entry.name} exists already: delete or rename it and run again")
             entry.rename(root / entry.name)
-    except (tarfile.TarError, EOFError, OSError, ValueError, RecursionError) as error:
+    except UserError:
+        raise
+    except (
+        Exception
+    ) as error:  # a damaged archive raises anything: TarError, zlib.error, KeyError, ValueError
         if disk_full(error):
             raise write_error(root, error) from error
-        raise UserError(f"cannot unpack {archive}: {error}") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"cannot unpack {archive}: {reason}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.statistics import ALPHA, Summary, multiple_comparisons
@@ -26,10 +28,8 @@ class Table:
     def markdown(self) -> str:
         """Return the table as Markdown."""
         lines = [self.header, ("---",) * len(self.header), *self.rows]
-        body = "\n".join(
-            "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-        )
-        return "\n\n".join([f"**{self.title}**", body, *self.notes]) + "\n"
+        body = "\n".join("| " + " | ".join(_markdown(cell) for cell in line) + " |" for line in lines)
+        return "\n\n".join([f"**{_markdown(self.title)}**", body, *self.notes]) + "\n"
 
     def latex(self) -> str:
         """Return the table as LaTeX that needs no package."""
@@ -224,7 +224,7 @@ def findings_csv(found: Sequence[Finding]) -> str:
     """Return the findings as CSV with full precision, one line per cell and arm."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(CSV_HEADER)
+    _write_row(writer, CSV_HEADER)
     for f in found:
         words = [f.study, f.scale, f.cell, f.arm, f.metric, f.epoch, f.verdict, " ".join(map(str, f.seeds))]
         numbers: list[object] = [0, *[""] * 14]
@@ -233,8 +233,16 @@ def findings_csv(found: Sequence[Finding]) -> str:
             test = [r.interval, r.p_value, r.sign_flip_p, r.effect_size, r.better, r.worse, r.detectable]
             numbers = [r.n, *arms, r.difference, r.low, r.high, *test]
         paper = [f.claim.without.mean, f.claim.with_.mean] if f.claim else ["", ""]
-        writer.writerow([*words, *numbers, f.divergence.without, f.divergence.with_, *paper])
+        _write_row(writer, [*words, *numbers, f.divergence.without, f.divergence.with_, *paper])
     return stream.getvalue()
+
+
+def _write_row(writer: Any, cells: Iterable[Any]) -> None:
+    """Write a line of CSV; text that a spreadsheet would take for a formula gets an apostrophe."""
+    formulas = ("=", "+", "-", "@")
+    writer.writerow(
+        [f"'{cell}" if isinstance(cell, str) and cell.startswith(formulas) else cell for cell in cells]
+    )
 
 
 _LATEX = {"%": r"\%", "&": r"\&", "_": r"\_", "#": r"\#", "±": r"$\pm$", "→": r"$\to$", "−": "$-$", "–": "--"}
@@ -247,6 +255,10 @@ _LATEX |= {
     "~": r"\~{}",
     "^": r"\^{}",
 }
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text.replace("|", "\\|"))  # no HTML from a name
 
 
 def _latex(text: str) -> str:
