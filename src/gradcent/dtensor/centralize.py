@@ -19,6 +19,7 @@ from torch import Tensor
 from .. import kernels
 from ..kernels.means import ListMeans
 from ..layout import Layout
+from . import simulated
 from .geometry import Share, share
 
 
@@ -59,6 +60,7 @@ def centralized(
             for gradient, layout in zip(gradients, layouts, strict=True)
         ]
         shards = [_Shard.of(*item) for item in zip(gradients, layouts, weights, strict=True)]
+        # In a simulation, `layout` and `share` of a shard are None: it is centralized as a whole.
         results = kernels.centralized(
             [shard.local for shard in shards],
             [shard.layout for shard in shards],
@@ -70,7 +72,12 @@ def centralized(
         split_results = _centralize_split([shards[index] for index in split], decay)
         for index, result in zip(split, split_results, strict=True):
             results[index] = result
-        return [shard.like_gradient(result) for shard, result in zip(shards, results, strict=True)]
+        return [
+            simulated.centralized(shard.gradient, layout, weight, decay)
+            if shard.simulated and layout is not None
+            else shard.like_gradient(result)
+            for shard, result, layout, weight in zip(shards, results, layouts, weights, strict=True)
+        ]
 
 
 def centralize_gradients_(
@@ -116,6 +123,7 @@ class UpdateProjection:
         self.layouts = [layout for layout in layouts if layout is not None]
         self._means = ListMeans(self.layouts, kernel)
         self._sharded: tuple[ListMeans, list[Tensor]] | None = None
+        self._simulated: list[tuple[int, Tensor]] = []  # means of DTensors of simulated ranks
 
     def record(self, params: Sequence[Tensor]) -> None:
         """Record the means before the step; no communication."""
@@ -124,6 +132,11 @@ class UpdateProjection:
         if not any_sharded(weights):
             self._means.record(weights)
             return
+        self._simulated = [
+            (index, simulated.vector_means(weight, layout))
+            for index, (weight, layout) in enumerate(zip(weights, self.layouts, strict=True))
+            if is_sharded(weight) and simulated.is_simulated(weight)
+        ]
         whole, split = _whole_and_split(weights, self.layouts)
         means = ListMeans([shard.layout for shard in whole if shard.layout is not None], self.kernel)
         means.record([shard.local for shard in whole])
@@ -145,7 +158,9 @@ class UpdateProjection:
             ]
             for shard, drift in zip(split, _all_reduce_sums(drifts), strict=True):
                 shard.local.copy_(_shifted(shard.local, shard.share, drift))
-        self._sharded = None
+            for index, mean in self._simulated:
+                simulated.restore_means_(weights[index].detach(), self.layouts[index], mean)
+        self._sharded, self._simulated = None, []
 
 
 def _whole_and_split(
@@ -168,7 +183,7 @@ def whole_vectors(tensor: Tensor, layout: Layout) -> tuple[Tensor, Layout] | Non
 class _Shard:
     """The part of a gradient on this rank: the local tensor, and its local layout or its share of split vectors."""
 
-    __slots__ = ("gradient", "layout", "local", "mesh", "share", "weight")
+    __slots__ = ("gradient", "layout", "local", "mesh", "share", "simulated", "weight")
 
     def __init__(self, gradient: Tensor, local: Tensor, weight: Tensor, layout: Layout | None) -> None:
         self.gradient, self.local, self.weight, self.layout = gradient, local, weight, layout
@@ -176,6 +191,7 @@ class _Shard:
             None  # set if the vectors are split over ranks, or lie irregularly in the local tensor
         )
         self.mesh: Any = None
+        self.simulated = False  # whether all ranks live in this process
 
     @classmethod
     def of(cls, gradient: Tensor, layout: Layout | None, weight: Tensor) -> _Shard:
@@ -191,6 +207,9 @@ class _Shard:
         if coordinate is None:  # this rank is not in the mesh
             return shard
         shard.mesh = mesh
+        shard.simulated = simulated.is_simulated(gradient)
+        if shard.simulated:
+            return shard
         held = share(layout, tuple(gradient.shape), placements, tuple(mesh.shape), tuple(coordinate))
         if held.shape != tuple(local.shape):
             raise RuntimeError(
