@@ -30,7 +30,7 @@ def test_run_then_skip_then_list(tmp_path, data, capsys):
     assert f"gradcent report {out}" in said
     assert len(store.load(out)) == 4
     assert main(["run", "fig5", "--scale", "smoke", "--out", out]) == 0
-    assert "4 of 4 runs were there already" in capsys.readouterr().out
+    assert "4 of 4 runs were finished already" in capsys.readouterr().out
     assert main(["list", "--root", out]) == 0
     listed = capsys.readouterr().out
     line = next(line for line in listed.splitlines() if line.startswith("fig5 "))

@@ -61,7 +61,7 @@ def test_a_comparison_prints_and_writes_everything(capsys, tmp_path):
     assert "4 of 4 runs were there already (--fresh redoes them)" in capsys.readouterr().out
     assert main(["compare", f"{HERE}:toy", "--seeds", "2", "--out", "out", "--fresh"]) == 0
     again = capsys.readouterr().out
-    assert "already there" not in again
+    assert "finished already" not in again
     (repeated,) = csv.DictReader((tmp_path / "out" / "table.csv").read_text().splitlines())
     assert repeated == row  # to the last digit
 

@@ -48,7 +48,7 @@ def test_the_demo_prints_a_verdict_writes_a_report_and_repeats_itself(capsys, tm
     assert main([*SHORT, "--resume"]) == 0
     text = capsys.readouterr().out
     assert "has 8 runs finished and 0 begun: continuing from there" in text
-    assert text.count("(already there)") == 8
+    assert text.count("(finished already)") == 8
 
 
 def test_a_changed_number_is_noticed(tmp_path, capsys):

@@ -108,4 +108,4 @@ def test_reused_runs_are_counted():
         for run in study(n=1):
             display.run_skipped(run)
     assert display.reused == 2
-    assert stream.getvalue().count("(already there)") == 2
+    assert stream.getvalue().count("(finished already)") == 2

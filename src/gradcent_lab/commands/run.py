@@ -1,4 +1,4 @@
-"""`gradcent run`: the runs of a recipe at a scale, as far as they are not in the store already."""
+"""`gradcent run`: run a recipe at a scale; runs that the folder already has are not repeated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "recipe",
-        help="table1 … table9, fig2 … fig7, theory, overhead, cifar100-small, unet; `gradcent list` tells more",
+        help="a table or figure of the paper, for example table1; `gradcent list` shows all recipes",
     )
     add("--scale", default="small", help="paper, small or smoke (default small)")
     add(
@@ -26,31 +26,39 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SWITCH=CHOICE",
-        help="where paper and released code disagree",
+        help="choose between the paper and the released code where they disagree; can be repeated",
     )
-    add("--cell", action="append", metavar="NAME", help="only this cell of the table; may be repeated")
-    add("--seeds", type=int, metavar="N", help="so many seeds instead of the scale's")
-    add("--data", type=Path, metavar="FOLDER", help="where the data sets lie (default: GRADCENT_DATA)")
+    add("--cell", action="append", metavar="NAME", help="only this cell of the table; can be repeated")
+    add("--seeds", type=int, metavar="N", help="number of seeds (default: the scale's)")
+    add("--data", type=Path, metavar="FOLDER", help="data folder (default: GRADCENT_DATA)")
     add(
         "--download",
         action="store_true",
-        help="fetch data sets and weights that are missing and may be fetched",
+        help="download missing data sets and pretrained weights",
     )
-    add("--out", type=Path, default=Path("runs"), metavar="FOLDER", help="where the runs go (default ./runs)")
+    add(
+        "--out",
+        type=Path,
+        default=Path("runs"),
+        metavar="FOLDER",
+        help="folder for the runs (default ./runs)",
+    )
     add("--workers", type=int, default=1, metavar="N", help="runs at a time on this machine (default 1)")
     add("--shard", metavar="I/N", help="only part I of N, for job arrays")
+    add("--ray", action="store_true", help="run on a Ray cluster (RAY_ADDRESS, or a local one)")
+    add("--gpus-per-run", type=float, default=None, metavar="X", help="GPUs per run on Ray, for example 0.25")
     add(
-        "--ray", action="store_true", help="hand the runs to a Ray cluster (RAY_ADDRESS, or one started here)"
+        "--loader-workers",
+        type=int,
+        default=0,
+        metavar="N",
+        help="data loading processes per run (default 0)",
     )
-    add(
-        "--gpus-per-run", type=float, default=None, metavar="X", help="share of a GPU that a run takes on Ray"
-    )
-    add("--loader-workers", type=int, default=0, metavar="N", help="processes that read images, per run")
     add_checkpoint_seconds(parser)
     add("--precision", choices=("no", "bf16", "fp16"), help="mixed precision")
     add("--compile", action="store_true", help="torch.compile the network")
     add("--channels-last", action="store_true", help="channels-last memory format")
-    add("--cpu", action="store_true", help="leave the GPUs alone")
+    add("--cpu", action="store_true", help="do not use GPUs")
     add(
         "--track",
         action="append",
@@ -113,15 +121,13 @@ def run(args: argparse.Namespace) -> int:
                 tasks, args.out, progress=progress, workers=args.workers, options=options, keep_going=True
             )
     if display.reused:
-        console.print(f"  {display.reused} of {len(tasks)} runs were there already")
-    console.print(
-        f"  beside the paper's numbers: gradcent report {escape_markup(args.out)}\n", highlight=False
-    )
+        console.print(f"  {display.reused} of {len(tasks)} runs were finished already")
+    console.print(f"  compare with the paper: gradcent report {escape_markup(args.out)}\n", highlight=False)
     return 0
 
 
 def _adjust(study: Any, args: argparse.Namespace) -> Any:
-    """Apply what the command line changes: cells, seeds, numerics."""
+    """Apply the options that change the study: cells, seeds, numerics."""
     for name, value in (("workers", args.workers), ("seeds", args.seeds)):
         if value is not None and value < 1:
             raise UserError(f"--{name} {value}: give 1 or more")
@@ -143,28 +149,22 @@ def _adjust(study: Any, args: argparse.Namespace) -> Any:
     return replace(study, numerics=numerics)
 
 
-def _switches(words: list[str]) -> dict[str, str]:
-    pairs = [word.partition("=") for word in words]
+def _switches(texts: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
     for name, sign, _ in pairs:
         if not sign:
             raise UserError(f"--set {name}: write SWITCH=CHOICE")
     return {name: value for name, _, value in pairs}
 
 
-def _part(words: str | None) -> tuple[int, int]:
-    if words is None:
+def _part(text: str | None) -> tuple[int, int]:
+    if text is None:
         return 1, 1
     try:
-        part, parts = (int(word) for word in words.split("/"))
+        part, parts = (int(number) for number in text.split("/"))
     except ValueError:
-        raise UserError(f"--shard {words}: write I/N, for instance 2/8") from None
+        raise UserError(f"--shard {text}: write I/N, for example 2/8") from None
     return part, parts
-
-
-def needed_set(cell: Any) -> str | None:
-    """Return the data set that a cell reads."""
-    found = cell.settings.get("data", {}).get("set") or cell.settings.get("set")
-    return None if found is None else str(found)
 
 
 def _data(args: argparse.Namespace, study: Any) -> Path | None:
@@ -172,13 +172,13 @@ def _data(args: argparse.Namespace, study: Any) -> Path | None:
     from gradcent_lab.data.download import download
     from gradcent_lab.models.options import DOWNLOAD
 
-    os.environ[DOWNLOAD] = "1"  # for weights: the runs ask for them, maybe in processes of their own
+    os.environ[DOWNLOAD] = "1"  # for pretrained weights, which the runs load, also in worker processes
     chosen = args.data or os.environ.get("GRADCENT_DATA")
-    names = sorted({name for cell in study.cells if (name := needed_set(cell))})
+    names = sorted({name for cell in study.cells if (name := cell.data_set)})
     if not names:
         return data_root(args.data)
     if not chosen:
-        raise UserError("--download needs to know where to: give --data or GRADCENT_DATA")
+        raise UserError("--download needs a data folder: set --data or GRADCENT_DATA")
     root = Path(chosen).expanduser()
     for name in names:
         download(name, root)
@@ -186,16 +186,15 @@ def _data(args: argparse.Namespace, study: Any) -> Path | None:
 
 
 def _present(study: Any, data: Path | None) -> tuple[Any, list[str]]:
-    """Leave out the cells whose data is not there, as long as some are left; say which."""
+    """Leave out the cells whose data set is missing and return why; raise if no cell is left."""
     from gradcent_lab.data import SETS, place
 
     absent: dict[str, str] = {}
     for cell in study.cells:
-        name = needed_set(cell)
-        if name is None or name not in SETS or not SETS[name].folders or name == "fashionmnist":
+        if cell.data_set not in SETS or not SETS[cell.data_set].required:
             continue
         try:
-            place(name, data)
+            place(cell.data_set, data)
         except UserError as error:
             absent[cell.name] = str(error)
     if len(absent) == len(study.cells):

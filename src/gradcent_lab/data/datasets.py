@@ -25,6 +25,12 @@ class SetInfo:
     archive: tuple[str, str] | None = None  # URL and md5 of the archive that --download gets
     torchvision: str | None = None  # the class of torchvision.datasets that downloads it
     task: str = "classification"  # or "detection", read by gradcent_lab.detection
+    system_copy: bool = False  # an operating system package may provide it outside the data folder
+
+    @property
+    def required(self) -> bool:
+        """Whether the set must be in the data folder."""
+        return bool(self.folders) and not self.system_copy
 
 
 SETS: dict[str, SetInfo] = {
@@ -115,6 +121,7 @@ SETS: dict[str, SetInfo] = {
         {"train": 60_000, "test": 10_000},
         "install the Debian package dataset-fashion-mnist, or run with --download",
         torchvision="FashionMNIST",
+        system_copy=True,
     ),
     "coco": SetInfo(
         "COCO 2017",

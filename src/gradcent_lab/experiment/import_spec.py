@@ -1,4 +1,4 @@
-"""Find and call what a user names on the command line, or say in one line why it cannot be done."""
+"""Import and call what a user names on the command line; every failure is a one-line error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gradcent_lab.errors import UserError
 
 
 def need(module: str, package: str) -> Any:
-    """Import an optional package, or name the pip line that brings it."""
+    """Import an optional package; the error gives the pip command that installs it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

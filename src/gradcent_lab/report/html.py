@@ -107,7 +107,7 @@ def _section(key: str, section: Section) -> str:
         parts.append(_differences(key, found))
     for number, picture in enumerate(section.pictures):
         svg = figures.inline_svg(picture.figure, f"{key}-picture-{number}", picture.caption)
-        # as large as it was drawn, give or take: a narrow screen scrolls it, instead of shrinking its letters
+        # close to the drawn size: a narrow screen scrolls the figure instead of shrinking its text
         wide = 96 * picture.figure.get_figwidth()
         size = f'<svg style="min-width:{0.62 * wide:.0f}px;max-width:{1.2 * wide:.0f}px"'
         svg = svg.replace("<svg", size, 1)
@@ -162,7 +162,7 @@ def _differences(key: str, found: Sequence[Finding]) -> str:
 
 
 def _curves(key: str, found: Sequence[Finding], words: str) -> str:
-    """One block per cell, all its arms in it; where there are several, the first is open."""
+    """One block per cell with all its arms; if there are several blocks, the first is open."""
     blocks = []
     groups = curve_groups(found)
     several = len(groups) > 1
@@ -188,7 +188,7 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
 def curve_groups(found: Sequence[Finding]) -> dict[str, list[RunRecord]]:
     """Return the runs whose curves are drawn together, by cell: all its arms, in the run's own metric only.
 
-    A detector has six metrics; their numbers are in the tables, and six times the curves would say no more.
+    A detector has six metrics; their numbers are in the tables, and six times the curves would add nothing.
     """
     groups: dict[str, list[RunRecord]] = {}
     owner: dict[Path, str] = {}  # the cell under which a run's curves are drawn: the first
@@ -203,7 +203,7 @@ def curve_groups(found: Sequence[Finding]) -> dict[str, list[RunRecord]]:
 
 
 def has_curves(finding: Finding) -> bool:
-    """Whether the runs have curves over epochs (measurements have rows of their own)."""
+    """Whether the runs have curves over epochs (the rows of a measurement are not epochs)."""
     lines = [line for run in finding.without for line in run.curves]
     return bool(lines) and all("train_loss" in line and "eval_metric" in line for line in lines)
 

@@ -1,4 +1,4 @@
-"""Means of loss and metric over an epoch, kept as sums on the device and joined over the processes."""
+"""Means of loss and metric over an epoch, as sums on the device that are reduced over the processes."""
 
 from __future__ import annotations
 

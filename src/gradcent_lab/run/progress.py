@@ -55,19 +55,19 @@ class SilentProgress:
 
 
 def arm_name(arm: Arm | str | None, several: bool = False) -> str:
-    """Return how an arm is called on the screen: its own name only where two arms have GC."""
+    """Return the displayed name of an arm; its own name is shown only if several arms have GC."""
     if isinstance(arm, Arm):
         return "without GC" if not arm.on else f"with GC ({arm.name})" if several else "with GC"
     return str(arm)
 
 
 def number(value: float) -> str:
-    """Return a result in four digits, or all of a whole number."""
+    """Return a result with four digits, or a whole number in full."""
     return f"{value:,.0f}" if value == int(value) and abs(value) >= 1000 else f"{value:.4g}"
 
 
 class Display:
-    """Draws what `run_pairs` and `run_study` tell; use it as a context manager around them."""
+    """Shows the events of a study; use it as a context manager around `run_study` or `run_pairs`."""
 
     def __init__(
         self, console: Console, arms: Sequence[Arm], runs: int, metric: str, cells: Sequence[str] = ()
@@ -142,13 +142,13 @@ class Display:
         self._refresh()
 
     def run_finished(self, record: RunRecord) -> None:
-        """Take the run's bar away and count it."""
+        """Remove the run's bar and count it."""
         self._count(record, "")
 
     def run_skipped(self, record: RunRecord) -> None:
-        """Count a run that was found finished."""
+        """Count a run that was finished already."""
         self.reused += 1
-        self._count(record, " (already there)")
+        self._count(record, " (finished already)")
 
     def _count(self, record: RunRecord, words: str) -> None:
         task = self.tasks.pop(record.path.name, None)
@@ -185,7 +185,7 @@ class Display:
         return Padding(Group(*parts), INDENT)
 
     def _pairs(self) -> str:
-        """So far: how the finished pairs stand."""
+        """Return the mean difference of the finished pairs."""
         gains = []
         for runs in self.finished.values():
             base = runs.get(self.baseline or "")

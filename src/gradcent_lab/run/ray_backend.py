@@ -1,7 +1,7 @@
-"""A study on a Ray cluster: every run a task with its share of the machines; lost nodes cost one retry.
+"""A study on a Ray cluster: every run is a Ray task; a lost node costs one retry.
 
-The store must lie on a file system that all nodes see. A run whose node dies is given to another node, which
-takes its stale lock over and goes on from its checkpoint.
+The store must be on a file system that all nodes share. The run of a lost node goes to another node, which takes
+over the stale lock and continues from the checkpoint.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def run_on_ray(
             except ray.exceptions.RayError as error:
                 failures.append(f"{task.config.label}: {str(error).splitlines()[0]}")
                 continue
-            if kind == "busy":  # a lock that is not yet stale: ask again later
+            if kind == "busy":  # the lock is not stale yet: try again later
                 waiting[remote.remote(task, place, options, 5.0)] = task
             elif kind == "failed":
                 failures.append(content)
@@ -81,7 +81,7 @@ def run_on_ray(
 
 
 def _work(task: Task, root: Path, options: Options, delay: float = 0.0) -> tuple[str, Any]:
-    """Run one task on a node; answers instead of raising, so that Ray retries only lost nodes."""
+    """Run one task on a node; return errors instead of raising, so that Ray retries lost nodes only."""
     time.sleep(delay)
     skipped = store.is_finished(store.folder(root, task.config))
     try:

@@ -42,7 +42,7 @@ def run_study(
     options: Options | None = None,
     keep_going: bool = True,
 ) -> list[RunRecord]:
-    """Run what a study lacks and return all its records (those of one part, for a job array)."""
+    """Run the missing runs of a study and return all its records (those of one part, for a job array)."""
     return run_tasks(
         shard(tasks_of(study, data), *part),
         root,
@@ -96,9 +96,9 @@ def run_tasks(
     options: Options | None = None,
     keep_going: bool = False,
 ) -> list[RunRecord]:
-    """Run tasks, each once, waiting for those that other processes are at; return records in their order.
+    """Run every task once, waiting for those that other processes run; return the records in order.
 
-    `keep_going` finishes the others when a run fails, and tells at the end.
+    `keep_going` finishes the others when a run fails and raises at the end.
     """
     root, options, display = Path(root), options or Options(), progress or SilentProgress()
     records: dict[str, RunRecord] = {}

@@ -32,12 +32,12 @@ from gradcent_lab.run.rank_agreement import RankAgreement
 from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.atomic_files import write_lines
 
-LOOK = 50  # steps between looks at a GPU's loss, which would otherwise wait for it every time
+LOOK = 50  # steps between reads of a GPU's loss; every read waits for the GPU
 
 
 @dataclass
 class Position:
-    """Where a run stands: what a checkpoint keeps beside the states."""
+    """The position of a run: what a checkpoint stores besides the state dicts."""
 
     epoch: int  # the one being trained
     step: int  # steps of it that are done
@@ -111,7 +111,7 @@ class _Session:
         self.bare: nn.Module = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         self.optimizer = getattr(self.wrapped, "optimizer", self.wrapped)
         if config.arm.attach is not None:
-            # after `prepare`, because FSDP2 puts sharded parameters in the place of the ones above
+            # after `prepare`, because FSDP2 replaces the parameters by sharded ones
             import gradcent
 
             gradcent.attach(self.optimizer, self.bare, **config.arm.attach)
@@ -173,11 +173,11 @@ class _Session:
         return self._result(position), position.curves
 
     def close(self) -> None:
-        """Let go of the trackers and of what accelerate keeps for the process."""
+        """Close the trackers and free what accelerate holds."""
         if self.options.trackers:
             self.accelerator.end_training()
         if self.accelerator.device.type != "cpu":
-            self.accelerator.free_memory()  # collects garbage, which takes longer than a short run on the CPU
+            self.accelerator.free_memory()  # garbage collection takes longer than a short run on the CPU
 
     def _train_step(self, batch: Batch, position: Position, meters: Meters) -> None:
         if position.step == 0:
@@ -228,7 +228,7 @@ class _Session:
             if not math.isfinite(line["eval_metric"]):
                 raise Diverged(
                     f"{self.config.label}: {self.experiment.metric_name} became {line['eval_metric']} in epoch "
-                    f"{position.epoch + 1}: lower the learning rate, or look at the data and the metric"
+                    f"{position.epoch + 1}: lower the learning rate, or check the data and the metric"
                 )
         position.curves.append(line)
         position.total_seconds += position.seconds
@@ -302,7 +302,7 @@ class _Session:
         inputs = send_to_device(batch.inputs, self.accelerator.device, non_blocking=True)
         targets = send_to_device(batch.targets, self.accelerator.device, non_blocking=True)
         if isinstance(inputs, torch.Tensor) and inputs.dim() == 4:
-            # one or the other for sure: what a dataset happens to return must not choose the kernels
+            # set explicitly: the memory format of the dataset must not choose the kernels
             last = self.config.numerics.channels_last
             inputs = inputs.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
         return inputs, targets
@@ -317,11 +317,11 @@ class _Session:
         if not math.isfinite(loss):
             raise Diverged(
                 f"{self.config.label}: the loss became {loss} in epoch {epoch + 1}, step "
-                f"{step}: lower the learning rate, or look at the data and the loss"
+                f"{step}: lower the learning rate, or check the data and the loss"
             )
 
     def _due(self, step: int) -> bool:
-        """Whether to write a checkpoint now. Several processes must agree, so they ask only now and then."""
+        """Whether to write a checkpoint now. Several processes must agree, so they check every LOOK steps."""
         several = self.accelerator.num_processes > 1
         if several and step % LOOK:
             return False
@@ -355,7 +355,7 @@ class _Session:
             raise checkpoint.damaged(path, problem)
         if position.initial_weights != self.initial_weights:
             raise UserError(
-                f"{path} began from other initial weights than this code builds: delete it to start again"
+                f"{path} started from other initial weights than this code builds: delete it to start again"
             )
         return position, meters
 
