@@ -9,6 +9,7 @@ import torch
 from kernel_equations import CASES, DTYPES, LONG, assert_close, project, tensors, wide
 from torch.optim.adam import adam
 
+from gradcent import centralize
 from gradcent.kernels import native
 from gradcent.layout import Layout
 
@@ -152,6 +153,19 @@ def _run(kind, at, dtype=torch.float32):
     return params + first + second
 
 
+def instruction_sets():
+    """All that this machine can run."""
+    chosen, found = native._cpu.instruction_set(), []
+    for name in ("sse2", "avx2", "avx512", "neon", "baseline"):
+        try:
+            found.append(native._cpu.instruction_set(name))
+        except ValueError:
+            continue
+    native._cpu.instruction_set(chosen)
+    assert chosen in found
+    return found
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("kind", "at"), list(itertools.product(["sgd", "adam", "adagrad"], ["gradient", "update"]))
@@ -160,15 +174,15 @@ def test_result_depends_on_neither_threads_nor_instruction_set(kind, at, dtype):
     chosen, before = native._cpu.instruction_set(), torch.get_num_threads()
     results = []
     try:
-        for threads, name in ((1, chosen), (2, chosen), (5, chosen), (2, "sse2")):
-            if name == "sse2" and chosen in ("neon", "baseline"):
-                continue
+        others = [name for name in instruction_sets() if name != chosen]
+        for threads, name in ((1, chosen), (2, chosen), (5, chosen), *((2, name) for name in others)):
             torch.set_num_threads(threads)
             native._cpu.instruction_set(name)
             results.append(_run(kind, at, dtype))
     finally:
         native._cpu.instruction_set(chosen)
         torch.set_num_threads(before)
+    assert len(results) == 3 + len(others)
     for other in results[1:]:
         for a, b in zip(results[0], other, strict=True):
             assert torch.equal(a, b)
@@ -192,6 +206,25 @@ def test_constant_vectors_come_out_exactly_zero(dtype, size, columns):
         decoupled=False, maximize=False,
     )  # fmt: skip
     assert torch.equal(params[0], tensor)
+
+
+@pytest.mark.parametrize(("mean", "std"), [(100.0, 1.0), (1.0, 1e-4), (1000.0, 1e-3), (-1e6, 1.0)])
+@pytest.mark.parametrize(
+    "layout",
+    [Layout.rows((64, 576)), Layout.rows((9, 40)), Layout.rows((2, 300_007)), Layout.columns((530, 130))],
+)
+def test_a_mean_far_larger_than_the_spread_is_as_exact_as_the_references(layout, mean, std):
+    shape = (layout.vectors, layout.length) if layout.outer == 1 else (layout.outer, layout.vectors)
+    g = (torch.randn(shape, dtype=torch.float64) * std + mean).float()
+    expected = project(wide(g), layout)
+    error = (wide(native.centralized([g], [layout])[0]) - expected).abs().max() / std
+    reference = (wide(centralize(g, layout)) - expected).abs().max() / std
+    # half a unit in the last place of the result, which is a few times std
+    assert error <= max(2 * reference, 4e-7)
+    assert error <= 1e-6
+    param = torch.zeros(shape)
+    native_steps.sgd([param], [g], [], [layout], lr=1.0)
+    assert (wide(param) + expected).abs().max() / std <= 1e-6
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

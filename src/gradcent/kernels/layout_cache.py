@@ -16,7 +16,6 @@ from torch import Tensor
 from ..layout import Layout
 from . import native
 
-_SHAPE = operator.attrgetter("shape")
 Shapes = tuple[tuple[int, int, int, int] | None, ...]
 
 
@@ -47,15 +46,14 @@ class LayoutCache:
     def __init__(self) -> None:
         self._lists: dict[int, _ListEntry] = {}  # by id of the first parameter, which the entry keeps alive
         self._groups: dict[int, _GroupEntry] = {}
-        self._shapes: dict[int, tuple[Any, list[Any]]] = {}  # by id of a group's parameter list
+        self._shapes: dict[int, tuple[Any, native.Shapes]] = {}  # by id of a group's parameter list
 
     def reshaped(self, attachment: _Planned, params: list[Tensor]) -> bool:
         """Whether a parameter of the group may have another shape than in the step before: `p.data` was replaced."""
-        shapes = list(map(_SHAPE, params))
         entry = self._shapes.get(id(params))
-        if entry is not None and entry[0] is attachment.plan and entry[1] == shapes:
+        if entry is not None and entry[0] is attachment.plan and entry[1].unchanged(params):
             return False
-        self._shapes[id(params)] = (attachment.plan, shapes)
+        self._shapes[id(params)] = (attachment.plan, native.Shapes(params))
         return True
 
     def lists(self, attachment: _Planned, params: Sequence[Tensor]) -> tuple[list[Layout | None], Shapes]:

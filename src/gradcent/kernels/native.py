@@ -144,6 +144,22 @@ class LayoutTable:
         self.capsule = _kernels().layout_table(self.params, _as_list(layouts))
 
 
+class Shapes:
+    """The shapes of a list of parameters, to be compared in every step: in C where the tensors can be read there."""
+
+    __slots__ = ("_capsule", "_sizes")
+
+    def __init__(self, params: list[Tensor]) -> None:
+        self._capsule = _cpu.shapes(params) if _cpu is not None and type(params) is list else None
+        self._sizes = None if self._capsule is not None else [param.shape for param in params]
+
+    def unchanged(self, params: list[Tensor]) -> bool:
+        """Whether the parameters have these shapes."""
+        if self._capsule is not None:
+            return _kernels().same_shapes(self._capsule, params)  # type: ignore[no-any-return]
+        return self._sizes == [param.shape for param in params]
+
+
 def step_group(
     rule: FusedRule, table: LayoutTable, params: list[Tensor], state: dict[Any, Any], args: StepArgs
 ) -> bool | None:

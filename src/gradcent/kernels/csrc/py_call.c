@@ -100,7 +100,7 @@ int gradcent_read_layout(PyObject *layout, int64_t out[4]) {
 int gradcent_add(call_t *call, Py_ssize_t index, int operand, PyObject *tensor) {
     Py_INCREF(tensor);
     call->objects[index * OBJECTS + operand] = tensor;
-    return operand == COUNTER ? 1 : gradcent_is_plain(tensor);
+    return operand == GRAD || operand == OUT ? gradcent_is_plain(tensor) : gradcent_has_plain_type(tensor);
 }
 
 static int read_counter(counter_t *counter, PyObject *tensor) {

@@ -30,8 +30,9 @@ extern PyObject *gradcent_unsupported; /* the exception for tensors that these k
 int gradcent_begin(call_t *call, const char *op, PyObject *numbers, Py_ssize_t count);
 int gradcent_state_count(const rule_t *rule); /* states besides the step counter */
 
-/* Hold a tensor as an operand. 1; 0 if its values are not its memory; -1 with an exception set. May run Python code,
- * so all operands are added before the first one is read. */
+/* Hold a tensor as an operand. 1; 0 if its values are not its memory; -1 with an exception set. Whether it is a negated
+ * view is tested for gradients and what is centralized; parameters and states are never negated views unless a private
+ * function of torch made them so. */
 int gradcent_add(call_t *call, Py_ssize_t index, int operand, PyObject *tensor);
 
 /* Read the operands of one tensor. Runs no Python code. 0; 1 if the kernels cannot follow the strides; -1 and `why`
@@ -53,5 +54,7 @@ int gradcent_read_layout(PyObject *layout, int64_t out[4]); /* -1: exception set
 PyObject *gradcent_step_lists(PyObject *self, PyObject *args);
 PyObject *gradcent_layout_table(PyObject *self, PyObject *args);
 PyObject *gradcent_step_group(PyObject *self, PyObject *args);
+PyObject *gradcent_same_shapes(PyObject *self, PyObject *args);
+PyObject *gradcent_shapes(PyObject *self, PyObject *args);
 
 #endif

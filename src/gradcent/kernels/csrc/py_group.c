@@ -14,6 +14,7 @@ typedef struct {
 
 typedef struct {
     Py_ssize_t count;
+    Py_ssize_t state_position; /* where in the optimizer's dict the first of these states was in the last step */
     entry_t entries[];
 } table_t;
 
@@ -57,8 +58,32 @@ static int is_for(const table_t *table, PyObject *parameters) {
     return 1;
 }
 
-/* Hold one parameter's gradient and states. 1; 0 if this group cannot be stepped here; -1 with an exception set. */
-static int add_parameter(call_t *call, Py_ssize_t index, PyObject *parameter, PyObject *states, PyObject *keys,
+/* The optimizer's dict of states. Looking up a tensor calls its __hash__, which is Python code. The states are nearly
+ * always in the order of the parameters, so the dict is walked in parallel, and a lookup is needed only where the
+ * orders differ. */
+typedef struct {
+    PyObject *dict;
+    Py_ssize_t position, first; /* of PyDict_Next: the next one; the first one found, or -1 */
+} states_t;
+
+/* Borrowed; NULL if there is none, or with an exception set. */
+static PyObject *find_state(states_t *states, PyObject *parameter) {
+    PyObject *key, *value;
+    Py_ssize_t next = states->position;
+    if (!PyDict_Next(states->dict, &next, &key, &value) || key != parameter) {
+        value = PyDict_GetItemWithError(states->dict, parameter);
+        if (!value || states->first >= 0) return value;
+        for (next = 0; PyDict_Next(states->dict, &next, &key, &value) && key != parameter;) {
+        }
+    }
+    if (states->first < 0) states->first = next - 1;
+    states->position = next;
+    return value;
+}
+
+/* Hold and read one parameter's gradient and states. 1; 0 if this group cannot be stepped here; -1 with an exception
+ * set. */
+static int add_parameter(call_t *call, Py_ssize_t index, PyObject *parameter, states_t *states, PyObject *keys,
                          PyObject *grad_name) {
     static const int operands[] = {STATE, STATE2};
     const Py_ssize_t wanted = PyTuple_Size(keys);
@@ -73,7 +98,7 @@ static int add_parameter(call_t *call, Py_ssize_t index, PyObject *parameter, Py
     Py_DECREF(gradient);
     if (status == 1) status = gradcent_add(call, index, PARAM, parameter);
     if (status < 1 || wanted == 0) return status;
-    PyObject *state = PyDict_GetItemWithError(states, parameter);
+    PyObject *state = find_state(states, parameter);
     if (!state) return PyErr_Occurred() ? -1 : 0;
     if (!PyDict_Check(state)) return 0;
     Py_INCREF(state);
@@ -88,16 +113,24 @@ static int add_parameter(call_t *call, Py_ssize_t index, PyObject *parameter, Py
     return status;
 }
 
-static int add_group(call_t *call, const table_t *table, PyObject *states, PyObject *keys) {
+static int read_group(call_t *call, table_t *table, PyObject *dict, PyObject *keys) {
     const int wanted = gradcent_state_count(&call->job.rule) + call->counts_steps;
     if (PyTuple_Size(keys) != wanted) {
         PyErr_Format(PyExc_ValueError, "this step has %d states, got %zd keys", wanted, PyTuple_Size(keys));
         return -1;
     }
     PyObject *grad_name = PyUnicode_InternFromString("grad");
+    states_t states = {dict, table->state_position, -1};
     int status = grad_name ? 1 : -1;
-    for (Py_ssize_t i = 0; i < table->count && status == 1; i++)
-        status = add_parameter(call, i, table->entries[i].parameter, states, keys, grad_name);
+    for (Py_ssize_t i = 0; i < table->count && status == 1; i++) {
+        const entry_t *entry = &table->entries[i];
+        const char *why;
+        status = add_parameter(call, i, entry->parameter, &states, keys, grad_name);
+        if (status == 1 && !call->job.tensors[i].skipped &&
+            gradcent_read(call, i, entry->has_layout ? entry->layout : NULL, &why))
+            status = 0;
+    }
+    if (states.first >= 0) table->state_position = states.first;
     Py_XDECREF(grad_name);
     return status;
 }
@@ -124,19 +157,15 @@ static int bump_versions(const call_t *call, const table_t *table, PyObject *par
 PyObject *gradcent_step_group(PyObject *self, PyObject *args) {
     (void)self;
     PyObject *capsule, *parameters, *states, *keys, *numbers, *bump;
-    const char *op, *why;
+    const char *op;
     call_t call;
     if (!PyArg_ParseTuple(args, "sOO!O!O!O!O", &op, &capsule, &PyList_Type, &parameters, &PyDict_Type, &states,
                           &PyTuple_Type, &keys, &PyTuple_Type, &numbers, &bump))
         return NULL;
-    const table_t *table = PyCapsule_GetPointer(capsule, TABLE);
+    table_t *table = PyCapsule_GetPointer(capsule, TABLE);
     if (!table) return NULL;
     if (!is_for(table, parameters)) Py_RETURN_NONE;
-    int status = gradcent_begin(&call, op, numbers, table->count) ? -1 : add_group(&call, table, states, keys);
-    for (Py_ssize_t i = 0; i < table->count && status == 1; i++) {
-        const entry_t *entry = &table->entries[i];
-        if (!call.job.tensors[i].skipped && gradcent_read(&call, i, entry->has_layout ? entry->layout : NULL, &why)) status = 0;
-    }
+    int status = gradcent_begin(&call, op, numbers, table->count) ? -1 : read_group(&call, table, states, keys);
     if (status == 1 && (gradcent_run(&call) || bump_versions(&call, table, parameters, bump))) status = -1;
     gradcent_end(&call);
     return status < 0 ? NULL : PyBool_FromLong(status);

@@ -45,6 +45,8 @@ static PyMethodDef methods[] = {
     {"step_group", gradcent_step_group, METH_VARARGS,
      "step_group(op, table, parameters, states, keys, numbers, bump): step a param group -> True, False or None"},
     {"layout_table", gradcent_layout_table, METH_VARARGS, "layout_table(parameters, layouts) -> table for step_group"},
+    {"shapes", gradcent_shapes, METH_O, "shapes(parameters) -> their shapes for same_shapes, or None"},
+    {"same_shapes", gradcent_same_shapes, METH_VARARGS, "same_shapes(shapes, parameters) -> bool"},
     {"setup", setup, METH_VARARGS, "setup(Tensor, Parameter, exchange table, parallel_for, get_num_threads)"},
     {"instruction_set", instruction_set, METH_VARARGS, "Name the instruction set in use, or choose one"},
     {"peak_bytes", peak_bytes, METH_NOARGS, "Bytes that the C code had allocated at most since the last call of this"},

@@ -43,7 +43,7 @@ int gradcent_view_setup(PyObject *tensor_type, PyObject *parameter_type, PyObjec
     return is_neg && plain_dispatch ? 0 : -1;
 }
 
-static int has_plain_type(PyObject *tensor) {
+int gradcent_has_plain_type(PyObject *tensor) {
     PyObject *type = (PyObject *)Py_TYPE(tensor);
     if (type == plain_types[0] || type == plain_types[1]) return 1;
     int is_tensor = PyObject_IsInstance(tensor, plain_types[0]);
@@ -55,12 +55,23 @@ static int has_plain_type(PyObject *tensor) {
 }
 
 int gradcent_is_plain(PyObject *tensor) {
-    const int plain = has_plain_type(tensor);
+    const int plain = gradcent_has_plain_type(tensor);
     if (plain <= 0) return plain;
     PyObject *negated = PyObject_CallFunctionObjArgs(is_neg, tensor, NULL); /* DLPack does not report it */
     if (!negated) return -1;
     Py_DECREF(negated);
     return negated == Py_False;
+}
+
+int gradcent_view_shape(PyObject *tensor, int *ndim, const int64_t **shape) {
+    dltensor_t dl;
+    if (read_dltensor(tensor, &dl)) {
+        PyErr_Clear();
+        return -1;
+    }
+    *ndim = dl.ndim;
+    *shape = dl.shape;
+    return 0;
 }
 
 int gradcent_view(PyObject *tensor, tensor_view_t *view) {
