@@ -166,3 +166,21 @@ def test_monitor_keeps_the_newest_readings_only():
     assert [reading.step for reading in monitor.readings] == [15, 16, 17, 18, 19]
     with pytest.raises(ValueError, match="keep must be a whole number"):
         gradcent.Monitor(model, keep=0)
+
+
+def test_monitor_is_bounded_and_its_figures_cover_the_whole_history():
+    """Only the newest readings are kept; the share, the verdict and the table are those of all of them."""
+    model = nn.Linear(4, 3)
+    short, long = (gradcent.Monitor(model, every=1, keep=keep) for keep in (2, 1000))
+    for step in range(50):
+        model.zero_grad()
+        model.weight.grad = torch.randn(3, 4) + step
+        short.update()
+        long.update()
+    assert len(short.readings) == 2
+    assert short.removed == long.removed
+    assert str(short) == str(long)
+    energy = sum(reading.energy for reading in long.readings)
+    expected = sum(reading.removed * reading.energy for reading in long.readings) / energy
+    assert short.removed == pytest.approx(expected, rel=1e-12)
+    assert "means over 50 of 50 steps" in str(short)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -47,7 +47,8 @@ class Monitor:
         model: the model that is trained.
         every: read one step in this many; the others cost nothing.
         callback: called with the list of readings of each step that is read, e.g. to log them.
-        keep: how many of the newest readings stay in `readings`; `removed`, `verdict` and the table use them.
+        keep: how many of the newest readings stay in `readings` (about 300 bytes each). `removed`, `verdict` and the
+            table are running statistics over all readings.
         plan, layers, overrides, min_length: as in :func:`gradcent.attach`.
     """
 
@@ -57,7 +58,7 @@ class Monitor:
         *,
         every: int = 50,
         callback: Callable[[list[Reading]], None] | None = None,
-        keep: int = 100_000,
+        keep: int = 10_000,
         plan: Plan | None = None,
         layers: Layers = "all",
         overrides: Overrides | None = None,
@@ -72,6 +73,8 @@ class Monitor:
         self.every, self.callback, self.keep = every, callback, keep
         self.steps = 0
         self.readings: list[Reading] = []
+        self._statistics: dict[str, _Statistics] = {}
+        self._steps_read = 0
         self._start = {
             entry.name: vector_means(_whole(parameter), entry.layout)
             for parameter, entry in self.plan.named()
@@ -95,6 +98,9 @@ class Monitor:
         readings = [
             Reading(self.steps - 1, name, *values) for (name, _), values in zip(named, figures, strict=True)
         ]
+        self._steps_read += 1
+        for reading in readings:
+            self._statistics.setdefault(reading.name, _Statistics()).add(reading)
         self.readings += readings
         del self.readings[: -self.keep]
         if self.callback is not None:
@@ -142,25 +148,24 @@ class Monitor:
     @property
     def removed(self) -> float:
         """Share of the whole gradient's energy that centralizing removed, over all finite readings."""
-        finite = [reading for reading in self.readings if math.isfinite(reading.energy)]
-        energy = sum(reading.energy for reading in finite)
-        return sum(reading.removed * reading.energy for reading in finite) / energy if energy else 0.0
+        energy = sum(each.energy for each in self._statistics.values())
+        removed = sum(each.removed_energy for each in self._statistics.values())
+        return removed / energy if energy else 0.0
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the readings as plain dicts."""
+        """Return the readings that are kept as plain dicts."""
         return [asdict(reading) for reading in self.readings]
 
     def verdict(self) -> str:
         """Say in one line what centralizing means for this model's gradients."""
-        if not self.readings:
+        statistics = self._statistics.values()
+        count, bad = sum(each.count for each in statistics), sum(each.bad for each in statistics)
+        if not count:
             return "nothing read yet: call monitor.update() between backward() and step()"
-        bad = sum(not math.isfinite(reading.energy) for reading in self.readings)
-        left_out = (
-            f" ({bad} of {len(self.readings)} readings hold nan or inf and do not count)" if bad else ""
-        )
-        if bad == len(self.readings):
+        left_out = f" ({bad} of {count} readings hold nan or inf and do not count)" if bad else ""
+        if bad == count:
             return "the gradients that were read hold nan or inf: nothing can be said"
-        if not any(reading.energy for reading in self.readings):
+        if not any(each.energy for each in statistics):
             return f"the gradients that were read are all 0: nothing can be said{left_out}"
         percent = 100 * self.removed
         share = f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
@@ -172,25 +177,47 @@ class Monitor:
         return f"{removes}: enough to matter; compare to know whether it helps"
 
     def __str__(self) -> str:
-        last: dict[str, list[Reading]] = {}
-        for reading in self.readings:
-            last.setdefault(reading.name, []).append(reading)
         drift = self.drift()
-        width = max((len(name) for name in last), default=9)
+        width = max((len(name) for name in self._statistics), default=9)
         lines = [
             f"{'parameter':<{width}}  {'‖g‖':>9}  {'‖Φ(g)‖':>9}  {'max|g|':>9}  {'max|Φ|':>9}  removed  drift of sums"
         ]
-        for name, readings in last.items():
-            mean = [
-                sum(getattr(each, field) for each in readings) / len(readings)
-                for field in ("norm_before", "norm_after", "max_before", "max_after", "removed")
-            ]
+        for name, statistics in self._statistics.items():
+            mean = [total / statistics.count for total in statistics.totals]
             lines.append(
                 f"{name:<{width}}  {mean[0]:9.2e}  {mean[1]:9.2e}  {mean[2]:9.2e}  {mean[3]:9.2e}  "
                 f"{100 * mean[4]:5.1f} %  {drift[name]:.1e}"
             )
-        steps = len({reading.step for reading in self.readings})
-        return "\n".join([*lines, f"means over {steps} of {self.steps} steps", self.verdict()])
+        steps = f"means over {self._steps_read} of {self.steps} steps"
+        return "\n".join([*lines, steps, self.verdict()])
+
+
+@dataclass(slots=True)
+class _Statistics:
+    """Running statistics of one parameter's readings: they take the same memory after any number of steps."""
+
+    count: int = 0
+    bad: int = 0  # readings with nan or inf
+    energy: float = 0.0  # of the finite readings
+    removed_energy: float = 0.0
+    totals: list[float] = field(default_factory=lambda: [0.0] * 5)
+
+    def add(self, reading: Reading) -> None:
+        """Add one reading."""
+        self.count += 1
+        if math.isfinite(reading.energy):
+            self.energy += reading.energy
+            self.removed_energy += reading.removed * reading.energy
+        else:
+            self.bad += 1
+        values = (
+            reading.norm_before,
+            reading.norm_after,
+            reading.max_before,
+            reading.max_after,
+            reading.removed,
+        )
+        self.totals = [total + value for total, value in zip(self.totals, values, strict=True)]
 
 
 def initial_means(
