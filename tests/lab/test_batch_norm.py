@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 
 from gradcent_lab.analysis.bn_lag import CONTROL
 from gradcent_lab.analysis.findings import findings
-from gradcent_lab.experiment import digits
+from gradcent_lab.compare import digits
 from gradcent_lab.experiment.run_config import OFF, ON
 from gradcent_lab.experiment.spec import Experiment, describe
 from gradcent_lab.report.wording import advise, conclude

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gradcent_lab.cli import main
-from gradcent_lab.experiment import digits as demo
+from gradcent_lab.compare import digits as demo
 
 SHORT = ["demo", "--seeds", "2", "--epochs", "2", "--workers", "1"]
 

@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> int:
         need(package, "'gradcent[demo]'")
     from rich.console import Console
 
+    from gradcent_lab.compare import digits
     from gradcent_lab.compare.three_cases import present_cases, run_cases
-    from gradcent_lab.experiment import digits
     from gradcent_lab.report.console import print_facts, print_lines
 
     seeds = digits.SEEDS if args.seeds is None else args.seeds
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 def describe(seeds: int, epochs: int) -> dict[str, str]:
     """Return the set-up in words, read off the experiments."""
-    from gradcent_lab.experiment import digits
+    from gradcent_lab.compare import digits
 
     sizes = [sum(p.numel() for p in build().parameters()) for build in (digits.network, digits.plain_network)]
     count = "1 seed" if seeds == 1 else f"{seeds} seeds, each"

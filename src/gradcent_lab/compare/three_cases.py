@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gradcent_lab.analysis.findings import Finding, Rules, findings
+from gradcent_lab.compare import digits
 from gradcent_lab.compare.arms import PlannedArm, tasks_for
-from gradcent_lab.experiment import digits
 from gradcent_lab.experiment.run_config import OFF, ON
 from gradcent_lab.report import figures
 from gradcent_lab.report.console import print_curves
