@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test test-engines lint bench docs check-wheel clean
+.PHONY: demo test test-engines test-architectures lint bench docs check-wheel clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -27,6 +27,10 @@ test: $(VENV)/.ready
 # make test-engines PARTS="lightning jax" runs some of them; the others' lines stay as they are
 test-engines: $(VENV)/.ready
 	$(BIN)/python tests/engines/engine_run.py $(PARTS)
+
+# class rules against traces over published architectures, on meta tensors; writes results/architectures.jsonl
+test-architectures: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python tools/architectures.py
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

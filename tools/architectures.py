@@ -187,14 +187,16 @@ def names_of(library: str) -> list[str]:
 
 
 def representatives(library: str) -> list[str]:
-    """Return all architectures of a library, but of timm the first two of each family of names."""
+    """Return all architectures of a library, but of timm the first two of each family of names and the quick list."""
     names = names_of(library)
     if library != "timm":
         return names
     families: dict[str, list[str]] = {}
     for name in names:
         families.setdefault(name.split("_")[0].rstrip("0123456789"), []).append(name)
-    return [name for members in families.values() for name in members[:2]]
+    chosen = {name for members in families.values() for name in members[:2]}
+    chosen |= {name for other, name in quick() if other == library}
+    return [name for name in names if name in chosen]
 
 
 def run(pairs: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:

@@ -89,7 +89,38 @@ def ratios() -> str:
     return "\n".join(lines)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"study": study, "bench": bench, "ratios": ratios}
+def architectures() -> str:
+    """Class rules against traces over published architectures, by library."""
+    lines = [json.loads(line) for line in (RESULTS / "architectures.jsonl").read_text().splitlines()]
+    table = [
+        "| library | tried | compared | not built or not run on meta tensors | weights compared | disagreements | weights only tracing finds | centralized by rules alone → with tracing, where tracing adds more than 1 % |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for library in dict.fromkeys(line["library"] for line in lines):
+        mine = [line for line in lines if line["library"] == library]
+        run = [line for line in mine if "weights" in line]
+        gains = sorted(
+            (line for line in run if line["share_traced"] - line["share_rules"] > 0.01),
+            key=lambda line: line["share_rules"] - line["share_traced"],
+        )
+        shown = "; ".join(
+            f"{line['name']} {100 * line['share_rules']:.0f} → {100 * line['share_traced']:.0f} %"
+            for line in gains[:6]
+        )
+        more = f" and {len(gains) - 6} more" if len(gains) > 6 else ""
+        table.append(
+            f"| {library} | {len(mine)} | {len(run)} | {len(mine) - len(run)} | {sum(line['weights'] for line in run):,} | "
+            f"{sum(len(line['disagreements']) for line in run)} | {sum(line['only_traced'] for line in run):,} | {shown}{more} |"
+        )
+    return "\n".join(table)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "architectures": architectures,
+    "study": study,
+    "bench": bench,
+    "ratios": ratios,
+}
 
 
 def filled(text: str) -> str:

@@ -225,7 +225,9 @@ def test_projections_of_open_clip() -> None:
 def test_a_weight_standardized_network() -> None:
     timm = pytest.importorskip("timm", reason="timm is not installed")
     torch.manual_seed(0)
-    model = timm.create_model("nf_resnet26", num_classes=3, depths=(1, 1, 1, 1), channels=(16, 16, 16, 16)).double()
+    model = timm.create_model(
+        "nf_resnet26", num_classes=3, depths=(1, 1, 1, 1), channels=(16, 16, 16, 16)
+    ).double()
     x = torch.randn(2, 3, 32, 32).double()
     picks = lambda name, p: rows if name.endswith(".weight") and p.ndim > 1 and p[0].numel() > 1 else None  # noqa: E731
     _check_training(model, lambda m: m(x).square().mean(), picks, example=x)
