@@ -6,7 +6,7 @@ import pytest
 
 from gradcent_lab.cli import main
 
-EXAMPLES = sorted((Path(__file__).resolve().parents[2] / "examples").glob("compare_*.py"))
+EXAMPLES = sorted((Path(__file__).resolve().parents[3] / "examples").glob("compare_*.py"))
 
 
 def test_there_are_three():

@@ -232,4 +232,4 @@ def test_a_state_that_does_not_fit_is_damage(checkpoints, part):
 def test_the_committed_runs_are_whole():
     from pathlib import Path
 
-    assert len(store.load(Path(__file__).parents[2] / "results" / "studies")) >= 15
+    assert len(store.load(Path(__file__).parents[3] / "results" / "studies")) >= 15

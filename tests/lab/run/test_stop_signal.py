@@ -14,7 +14,7 @@ import pytest
 from gradcent_lab.run import stop_signal
 from gradcent_lab.store import records as store
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 TIMES = {"seconds", "samples_per_second"}
 
 

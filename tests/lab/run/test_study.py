@@ -118,7 +118,7 @@ def test_a_killed_worker_is_replaced(tmp_path):
     script = tmp_path / "start.py"
     script.write_text(code)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
     root = tmp_path / "runs"
     process = subprocess.Popen([sys.executable, str(script), str(root)], env=environment)
     while not (found := list(root.glob("toy/*/checkpoint.pt"))):
@@ -134,7 +134,7 @@ def test_a_killed_worker_is_replaced(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_on_one_study(tmp_path):
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(here), *sys.path])
     command = [sys.executable, str(here / "toy.py"), str(tmp_path / "both"), "dropout", "slow"]

@@ -13,7 +13,7 @@ from gradcent_lab.recipes.presentation import wrong_axis as axis
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.scheduler import run_study
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_observed_shares_are_those_of_the_definition():

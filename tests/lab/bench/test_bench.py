@@ -16,7 +16,7 @@ from gradcent_lab.bench import parameter_lists as lists
 from gradcent_lab.bench import report as table
 from gradcent_lab.bench import timing as measure
 
-RESULTS = Path(__file__).resolve().parents[2] / "results" / "bench" / "bench.json"
+RESULTS = Path(__file__).resolve().parents[3] / "results" / "bench" / "bench.json"
 
 
 @pytest.mark.parametrize("name", ["resnet50", "vit_b_16"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # import names that differ from the distribution's
 MODULES = {"faster-coco-eval": "faster_coco_eval", "pillow": "PIL", "scikit-learn": "sklearn"}
 # dependencies of matplotlib and accelerate, which the extra brings

@@ -13,7 +13,7 @@ from scipy import stats
 from gradcent_lab.cli import main
 
 HERE = "compare_fixtures"
-SCRIPT = Path(__file__).with_name("compare_script.py")
+SCRIPT = Path(__file__).parents[1] / "compare_script.py"
 
 
 @pytest.fixture(autouse=True)

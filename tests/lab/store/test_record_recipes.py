@@ -9,7 +9,7 @@ from gradcent_lab import recipes
 from gradcent_lab.experiment.study import tasks_of
 from gradcent_lab.store import records
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 RESULT = {
     "best": 1.0,
     "best_epoch": 1,

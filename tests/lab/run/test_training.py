@@ -211,7 +211,7 @@ def test_what_a_killed_process_was_writing_goes_when_the_run_is_finished(tmp_pat
 @pytest.mark.slow
 def test_killed_at_random_points_and_resumed(tmp_path):
     """kill -9, again and again, until it is through: nothing lost, the same bits."""
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(here), *sys.path])
 

@@ -16,7 +16,7 @@ from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import records as store
 from gradcent_lab.store import run_lock
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 # "batches" is the hash of the first process's part
 TIMES = {"seconds", "samples_per_second", "batches"}
 FSDP = {

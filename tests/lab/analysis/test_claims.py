@@ -8,7 +8,7 @@ import pytest
 
 from gradcent_lab.analysis import paper_claims as claims
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def paper() -> str:

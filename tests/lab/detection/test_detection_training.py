@@ -274,7 +274,7 @@ def test_two_processes_under_accelerate(tmp_path):
     script = tmp_path / "launched.py"
     script.write_text(
         "import sys; from pathlib import Path\n"
-        "sys.path.insert(0, sys.argv[3])\n"
+        "sys.path[:0] = sys.argv[3:5]\n"
         "from test_detection_training import quick_study, QUICK\n"
         "from gradcent_lab.run.scheduler import run_study\n"
         "run_study(quick_study(), sys.argv[1], data=Path(sys.argv[2]), options=QUICK)\n"
@@ -282,7 +282,8 @@ def test_two_processes_under_accelerate(tmp_path):
     # --cpu would ask for MPI; without a GPU the lab itself turns to the CPU
     command = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
     command += ["--num_cpu_threads_per_process", "1", "--main_process_port", "0"]
-    command += [str(script), str(tmp_path / "runs"), str(root), str(Path(__file__).parent)]
+    command += [str(script), str(tmp_path / "runs"), str(root)]
+    command += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     config = RunConfig("table9", "R50", ON, 0, "smoke", quick_study().cells[0].settings)
