@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +48,16 @@ def reason() -> str:
     if _cpu is None:
         return _why_not
     return f"native CPU kernels ({_cpu.instruction_set()}, {_threads})"
+
+
+def allocated_bytes(call: Callable[[], Any]) -> int:
+    """Return how many bytes the C code had allocated at most during `call`, beyond what it held before."""
+    if _cpu is None:
+        return 0
+    _cpu.peak_bytes()
+    before = _cpu.peak_bytes()  # the first one reset the peak to what is in use
+    call()
+    return _cpu.peak_bytes() - before
 
 
 def centralize_(

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from gradcent.kernels import native
+
 SELDOM = 4
 OTHER_ELEMENTS = 1 << 25  # 128 MB, several times the last-level cache of most machines
 
@@ -73,7 +75,7 @@ def noise(times: dict[str, list[float]], over: str, under: str) -> tuple[float, 
 
 
 class _Allocations(TorchDispatchMode):
-    """Counts the bytes of tensors that operations make (our C code makes none, and none passes here)."""
+    """Counts the bytes of tensors that torch's operations create."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +95,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def temporaries(step: Callable[[], Any]) -> int:
-    """Return how many bytes of new tensors one step makes."""
+    """Return how many bytes one step allocates: new tensors, and the memory of the native kernels."""
     with _Allocations() as counted:
-        step()
-    return int(counted.bytes)
+        native_bytes = native.allocated_bytes(step)
+    return int(counted.bytes) + native_bytes
