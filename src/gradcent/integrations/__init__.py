@@ -14,6 +14,7 @@ import torch
 
 from ..attach import attach, attached
 from ..plan import Plan
+from ._first_batch import EXAMPLE, PLANNING
 
 logger = logging.getLogger("gradcent")
 
@@ -45,7 +46,7 @@ def attach_and_log(optimizer: Any, model: Any, **options: Any) -> None:
         different = [
             name
             for name, value in options.items()
-            if name != "plan" and getattr(attachment.options, name) != value
+            if name not in ("plan", *EXAMPLE) and getattr(attachment.options, name) != value
         ]
         if different:
             raise ValueError(
@@ -62,7 +63,7 @@ def attach_each(optimizers: Any, model: Any, **options: Any) -> None:
     log; it is an error if that holds for all of them.
     """
     all_optimizers = list(optimizers)
-    chosen = {name: options[name] for name in ("layers", "overrides", "min_length") if name in options}
+    chosen = {name: options[name] for name in (*PLANNING, *EXAMPLE) if name in options}
     plan = options.get("plan") or Plan.of(model, **chosen)
     skipped = []
     for number, optimizer in enumerate(all_optimizers):

@@ -17,6 +17,7 @@ from ..attachment import Options
 from ..dtensor import centralize as sharded
 from ..plan import Plan
 from . import attach_and_log, innermost, logger, require
+from ._first_batch import EXAMPLE, batch_of, with_example
 
 if TYPE_CHECKING:
     Callback: Any
@@ -32,14 +33,17 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
     def __init__(self, **options: Any) -> None:
         super().__init__()
         self.options = options
-        self.checked = Options(**{name: value for name, value in options.items() if name != "plan"})
+        self.checked = Options(
+            **{name: value for name, value in options.items() if name not in ("plan", *EXAMPLE)}
+        )
         self.plan: Plan | None = None
 
     def before_fit(self) -> None:
         """The optimizer is made by now."""
         inner = innermost(self.learn.opt)
         if isinstance(inner, torch.optim.Optimizer):
-            attach_and_log(inner, self.learn.model, **self.options)
+            options = with_example(self.learn.model, self.options, lambda: batch_of(self.learn.dls.train))
+            attach_and_log(inner, self.learn.model, **options)
             self.plan = None
             return
         if self.checked.at == "update" or self.checked.nonfinite != "propagate":
@@ -52,6 +56,7 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
             layers=self.checked.layers,
             overrides=self.checked.overrides,
             min_length=self.checked.min_length,
+            **{name: self.options[name] for name in EXAMPLE if name in self.options},
         )
         self.plan.require_something()
         logger.info("gradcent at the gradient: %s", self.plan.summary())

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from . import attach_each, require
+from ._first_batch import batch_of, with_example
 
 if TYPE_CHECKING:
     Callback: Any
@@ -31,7 +32,18 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
         self.options = options
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Optimizers are there, and sharded modules are sharded."""
+        """Attach; optimizers exist, and sharded modules are sharded."""
         if not trainer.optimizers:
             raise ValueError("CentralizeCallback: configure_optimizers returned no optimizer to attach to")
-        attach_each(trainer.optimizers, pl_module, **self.options)
+        options = with_example(pl_module, self.options, lambda: _batch(trainer, pl_module))
+        attach_each(trainer.optimizers, pl_module, **options)
+
+
+def _batch(trainer: Any, pl_module: Any) -> Any:
+    """Return a batch of the training data. The loaders of the trainer are not set up yet, so the source is asked."""
+    source = getattr(trainer, "datamodule", None) or pl_module
+    try:
+        loader = trainer.fit_loop._data_source.instance or source.train_dataloader()
+    except Exception:  # a private attribute, or a loader that needs more than the module
+        return None
+    return batch_of(loader)

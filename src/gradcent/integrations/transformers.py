@@ -19,6 +19,7 @@ import torch
 from ..optim._class_exchange import centralized_class
 from ..plan import Plan
 from . import attach_and_log, require
+from ._first_batch import EXAMPLE, PLANNING, batch_of, with_example
 
 if TYPE_CHECKING:
     TrainerCallback: Any
@@ -41,7 +42,8 @@ class CentralizeCallback(TrainerCallback):  # type: ignore[misc]
                 "CentralizeCallback: this Trainer steps without an optimizer of its own (DeepSpeed?); "
                 "call gradcent.attach_to_gradients(model) before making it"
             )
-        attach_and_log(optimizer, model, **self.options)
+        loader = kwargs.get("train_dataloader")
+        attach_and_log(optimizer, model, **with_example(model, self.options, lambda: batch_of(loader)))
 
 
 def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[type, dict[str, Any]]:
@@ -52,7 +54,7 @@ def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[typ
         raise TypeError(
             f"optim={args.optim!r} is built by {plain!r}, not by a class of optimizer: use CentralizeCallback"
         )
-    planned = {name: options.pop(name) for name in ("layers", "overrides", "min_length") if name in options}
+    planned = {name: options.pop(name) for name in (*PLANNING, *EXAMPLE) if name in options}
     plan = Plan.of(model, **planned)
     # Trainer takes a "model" among the kwargs for the list of parameters, so the plan goes instead of it.
     made: type = centralized_class(plain)  # type: ignore[arg-type]

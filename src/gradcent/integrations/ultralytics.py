@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from . import attach_and_log, unwrapped
+from ._first_batch import with_example
 
 
 def add_to(model: Any, **options: Any) -> None:
@@ -26,4 +29,7 @@ class _Attach:
         self.options = options
 
     def __call__(self, trainer: Any) -> None:
-        attach_and_log(trainer.optimizer, unwrapped(trainer.model), **self.options)
+        model = unwrapped(trainer.model)
+        size = trainer.args.imgsz
+        options = with_example(model, self.options, lambda: torch.zeros(1, 3, size, size))
+        attach_and_log(trainer.optimizer, model, **options)
