@@ -1,8 +1,8 @@
-"""Centralizing a list with torch's own list operations: for devices that have no kernels of ours.
+"""Centralizing a list with torch's own list operations, on any device.
 
-The means are one reduction per tensor; the rest is a handful of `_foreach` calls for the whole list,
-where a plain loop would launch a dozen operations per tensor. Accuracy is the reference's: two
-passes, so that a constant vector leaves exactly 0.
+The means are one reduction per tensor; the rest is a few `_foreach` calls for the whole list, where a plain
+loop would launch a dozen operations per tensor. It is as exact as the reference: two passes, so that a constant
+vector leaves exactly 0.
 """
 
 from __future__ import annotations
@@ -27,39 +27,40 @@ def centralized(
 ) -> list[Tensor]:
     """Return t − mean(t + decay·w) for each tensor; those without a layout are returned as they are."""
     out = list(tensors)
-    chosen = [i for i, layout in enumerate(layouts) if layout is not None and tensors[i].numel() > 0]
-    for i in chosen:
+    selected = [i for i, layout in enumerate(layouts) if layout is not None and tensors[i].numel() > 0]
+    for i in selected:
         _check(i, tensors[i])
-    if not chosen:
+    if not selected:
         return out
-    flat: list[Layout] = [layouts[i] for i in chosen]  # type: ignore[misc]
-    views = [
-        tensors[i].view(layout.split(tensors[i].shape)[0]) for i, layout in zip(chosen, flat, strict=True)
-    ]
-    rest = [view.float() if view.dtype in _HALF else view for view in views]
-    # All means are those of the original dims, so that vector_means (and its care for overflow) serves.
+    chosen: list[Layout] = [layouts[i] for i in selected]  # type: ignore[misc]
+    splits = [layout.split(tensors[i].shape) for i, layout in zip(selected, chosen, strict=True)]
+    views = [tensors[i].view(shape) for i, (shape, _) in zip(selected, splits, strict=True)]
+    residuals = [view.float() if view.dtype in _HALF else view for view in views]
+    # vector_means takes the original dims; it handles sums that overflow.
     means = [
-        vector_means(each.view(tensors[i].shape), layout)
-        for i, each, layout in zip(chosen, rest, flat, strict=True)
+        vector_means(residual.view(tensors[i].shape), layout)
+        for i, residual, layout in zip(selected, residuals, chosen, strict=True)
     ]
     shifts: list[Tensor] | None = None
     if weights is not None:
         shifts = [
             vector_means(weights[i].detach(), layout).to(mean.dtype)
-            for i, layout, mean in zip(chosen, flat, means, strict=True)
+            for i, layout, mean in zip(selected, chosen, means, strict=True)
         ]
         shifts = list(torch._foreach_mul(shifts, decay))
         means = list(torch._foreach_add(means, shifts))
-    rest = list(torch._foreach_sub(rest, means))
-    # The first mean carries rounding; what it leaves is removed by a second one.
-    again = [each.sum(layout.split(tensors[i].shape)[1], keepdim=True) / layout.length
-             for i, each, layout in zip(chosen, rest, flat, strict=True)]  # fmt: skip
+    residuals = list(torch._foreach_sub(residuals, means))
+    # The first mean is rounded; the mean of what it leaves is subtracted, too.
+    corrections = [
+        residual.sum(dims, keepdim=True) / layout.length
+        for residual, (_, dims), layout in zip(residuals, splits, chosen, strict=True)
+    ]
     if shifts is not None:
-        again = list(torch._foreach_add(again, shifts))
-    again = [torch.where(each.isfinite(), each, 0.0) for each in again]
-    torch._foreach_sub_(rest, again)
-    for i, each in zip(chosen, rest, strict=True):
-        out[i] = each.to(tensors[i].dtype).view(tensors[i].shape)
+        corrections = list(torch._foreach_add(corrections, shifts))
+    corrections = [torch.where(each.isfinite(), each, 0.0) for each in corrections]
+    torch._foreach_sub_(residuals, corrections)
+    for i, residual in zip(selected, residuals, strict=True):
+        out[i] = residual.to(tensors[i].dtype).view(tensors[i].shape)
     return out
 
 

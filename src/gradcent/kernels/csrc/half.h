@@ -33,7 +33,7 @@ static void narrow_bf16(int n, const float *restrict from, uint16_t *restrict to
 /* Portable float16: exact in both directions, subnormals and NaN included. */
 static inline float half_to_float(uint16_t half) {
     uint32_t sign = (uint32_t)(half & 0x8000u) << 16, body = half & 0x7fffu;
-    /* Put exponent and mantissa where float32 has them; the multiplication by 2^112 mends the bias and
+    /* Put exponent and mantissa where float32 has them; the multiplication by 2^112 corrects the bias and
      * makes subnormals normal on the way. */
     float scaled = bits_to_float(body << 13) * 0x1p112f;
     uint32_t bits = float_to_bits(scaled);
