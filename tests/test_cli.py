@@ -111,3 +111,14 @@ def test_list_is_fast_and_has_one_line_per_recipe_at_80_columns(tmp_path):
     assert [line.split()[0] for line in lines] == list(RECIPES)
     assert max(map(len, lines)) <= 80
     assert min(took) < 1.0
+
+
+def test_output_may_be_cut_short_by_its_reader():
+    """`gradcent explain … | head -1` ends without a traceback."""
+    import subprocess
+
+    command = f"{sys.executable} -m gradcent_lab.cli explain torchvision:resnet18 | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 
@@ -74,10 +75,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         with stop_signal.handled():
-            return int(args.run(args) or 0)
+            status = int(args.run(args) or 0)
+            sys.stdout.flush()
+            return status
     except UserError as error:
         print(f"gradcent {args.command}: {printable(error)}", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # the reader of the output has gone (`gradcent explain … | head`); keep Python from flushing into it at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except OSError as error:
         if error.filename is None and error.errno not in _ADVICE:
             raise  # not about a file

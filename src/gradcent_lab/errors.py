@@ -11,3 +11,15 @@ class DataError(UserError):
 
 class Diverged(UserError):
     """The loss or the evaluation of a run is no longer a finite number; the run's result says so."""
+
+
+def install_line(package: str) -> str:
+    """Return the command that installs a package or one of our extras, which are not on the package index yet.
+
+    >>> install_line("ray"), install_line("'gradcent[lab]'")
+    ('pip install ray', "pip install -e '.[lab]' in a clone of gradcent")
+    """
+    name = package.strip("'")
+    if name.startswith("gradcent["):
+        return f"pip install -e '.{name.removeprefix('gradcent')}' in a clone of gradcent"
+    return f"pip install {package}"

@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from gradcent_lab.errors import install_line
+
 LAB = (
     "accelerate",
     "faster-coco-eval",
@@ -60,7 +62,7 @@ def packages() -> Iterator[Line]:
     for name in ("gradcent", "torch"):
         yield _package(name, f"pip install {name}", "note" if name == "gradcent" else "missing")
     for name in LAB:
-        yield _package(name, "pip install 'gradcent[lab]'", "missing")
+        yield _package(name, install_line("gradcent[lab]"), "missing")
     for name, words in OPTIONAL.items():
         yield _package(name, words, "note")
 

@@ -49,7 +49,7 @@ def why_sentences(experiment: Experiment, attach: Mapping[str, Any]) -> list[str
     removed = 100 * sum(without.removed.values()) / total
     return [
         f"In the first {without.steps} steps without GC, centralizing would remove {removed:.0f} % of the gradient's "
-        f"energy in the {len(chosen)} tensors that GC acts on ({100 * share:.0f} % of all weights): {parts}.",
+        f"energy in the {_tensors(len(chosen))} that GC acts on ({100 * share:.0f} % of all weights): {parts}.",
         f"The sum of a weight vector drifts by up to {without.drift:.2g} in these steps without GC and by up to "
         f"{with_.drift:.2g} with GC.",
     ]
@@ -109,3 +109,7 @@ def layer_kinds(model: torch.nn.Module) -> dict[str, str]:
         for parameter, _ in module.named_parameters(recurse=False):
             kinds[f"{prefix}.{parameter}" if prefix else parameter] = kind
     return kinds
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count} tensors"

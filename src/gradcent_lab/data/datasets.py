@@ -160,7 +160,7 @@ SETS: dict[str, SetInfo] = {
         (),
         10,
         {"train": 1_437, "test": 360},
-        "comes with scikit-learn: pip install 'gradcent[lab]'",
+        "comes with scikit-learn: pip install scikit-learn",
     ),
 }
 

@@ -65,7 +65,7 @@ def _digits(split: str) -> tuple[torch.Tensor, torch.Tensor]:
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
-        raise UserError("the digits need scikit-learn: pip install 'gradcent[lab]'") from error
+        raise UserError("the digits need scikit-learn: pip install scikit-learn") from error
     digits = load_digits()
     images = torch.from_numpy(digits.images * (255 / 16)).round().to(torch.uint8)[..., None]
     labels = torch.from_numpy(digits.target)

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gradcent_lab.errors import UserError
+from gradcent_lab.errors import UserError, install_line
 
 
 def need(module: str, package: str) -> Any:
@@ -21,7 +21,7 @@ def need(module: str, package: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UserError(
-            f"this needs {package}, which cannot be imported ({error}): pip install {package}"
+            f"this needs {module}, which cannot be imported ({error}): {install_line(package)}"
         ) from None
 
 

@@ -23,7 +23,7 @@ def arm_title(arm: str) -> str:
 
 def tuning_sentences(arms: Sequence[TunedArm], margin: float, metric: str) -> list[str]:
     """Return what was chosen, how wide the good ranges are, and where the grid ends too early."""
-    unit = split_metric_name(metric)[1]
+    unit = split_metric_name(metric)[1] if margin != 1 else split_metric_name(metric)[1].removesuffix("s")
     names = [name for name, _ in arms[0].points[0].values]
     chosen = "; ".join(f"{arm_title(arm.arm)} {describe_values(arm.best.values)}" for arm in arms)
     seeds = max(len(point.results) + point.diverged for point in arms[0].points)

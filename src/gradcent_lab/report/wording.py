@@ -100,6 +100,7 @@ def advise(finding: Finding) -> str:
     """Return what to do next; it follows from the verdict."""
     answer, result = finding.answer, finding.comparison
     unit = split_metric_name(finding.metric)[1]
+    margin = "1" + unit.removesuffix("s") if answer.margin == 1 else f"{answer.margin or 0:.3g}{unit}"
     if answer.kind in ("helps", "reproduced", "same direction"):
         if answer.because == "divergence":
             return "Use GC here: runs without it diverge more often."
@@ -109,9 +110,7 @@ def advise(finding: Finding) -> str:
             return "Do not use GC here: runs with it diverge more often."
         return "Do not use GC here."
     if answer.kind == "equivalent":
-        return (
-            f"GC makes no difference that matters here (margin {answer.margin:g}{unit}): leave it off or on."
-        )
+        return f"GC makes no difference that matters here (margin {margin}): leave it off or on."
     if answer.kind == "not run at this scale":
         return ""
     if answer.because == "divergence":
@@ -126,7 +125,6 @@ def advise(finding: Finding) -> str:
         )
     if result is None or result.n < 2:
         return f"Inconclusive: run {RECOMMENDED_PAIRS} pairs or more."
-    margin = f"{answer.margin:.3g}{unit}"
     if answer.more_pairs is None:
         return (
             f"Inconclusive: differences scatter so much that detecting {margin} would take more than 10,000 pairs. "

@@ -56,7 +56,7 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
         from accelerate.state import AcceleratorState
         from accelerate.utils import GradientAccumulationPlugin
     except ImportError as error:
-        raise UserError("training needs accelerate: pip install 'gradcent[lab]'") from error
+        raise UserError("training needs accelerate: pip install accelerate") from error
 
     check_environment(config.numerics.compile)
     _forget(AcceleratorState, config)

@@ -218,5 +218,5 @@ def test_without_the_extra_the_pip_line_is_named(capsys, monkeypatch, command):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert "pip install 'gradcent[lab]'" in error
+    assert "pip install -e '.[lab]' in a clone of gradcent" in error
     assert error.count("\n") == 1
