@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test test-engines test-architectures lint bench docs check-wheel clean
+.PHONY: demo test test-engines test-architectures lint bench campaign docs check-wheel clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -39,6 +39,12 @@ lint: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/gradcent bench
+
+# try to make it lose, alter or leak something; writes results/campaigns and docs/reliability.md
+# make campaign PARTS="kills --minutes 30" runs some of it
+campaign: $(VENV)/.ready
+	cd tools && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m campaigns $(PARTS)
+	$(BIN)/python tools/pages.py
 
 # the documentation site, warnings as errors; open docs/_build/html/index.html
 docs: $(VENV)/.docs

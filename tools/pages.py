@@ -115,11 +115,20 @@ def architectures() -> str:
     return "\n".join(table)
 
 
+def campaigns() -> str:
+    """What the campaigns of tools/campaigns tried and found."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    from campaigns.table import campaigns_table
+
+    return campaigns_table(RESULTS / "campaigns")
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "architectures": architectures,
     "study": study,
     "bench": bench,
     "ratios": ratios,
+    "campaigns": campaigns,
 }
 
 

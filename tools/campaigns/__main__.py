@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .common import Campaign, record, set_time_limit, store
 
-NAMES = ("corruption", "faults", "fuzz", "hostile", "kills", "locking")
+NAMES = ("corruption", "faults", "fuzz", "hostile", "kills", "locking", "mutation")
 
 
 def load(name: str) -> Campaign:
@@ -36,6 +36,8 @@ def main() -> int:
     clean = True
     for name in args.names or NAMES:
         campaign = load(name)
+        if args.short and not campaign.short:
+            continue
         n = args.n or (campaign.short if args.short else campaign.target)
         # in memory where that is possible: thousands of flushes to a disk would take most of the time
         memory = "/dev/shm" if os.path.isdir("/dev/shm") else None

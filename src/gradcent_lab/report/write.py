@@ -9,7 +9,7 @@ from gradcent_lab.report import figures
 from gradcent_lab.report.html import curve_groups, write_report, write_text
 from gradcent_lab.report.section import Section
 from gradcent_lab.report.tables import findings_csv, findings_table, other_epoch
-from gradcent_lab.store.atomic_files import make_folder
+from gradcent_lab.store.atomic_files import drop_abandoned, make_folder
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def write_outputs(section: Section, out: Path, *, title: str, kicker: str) -> Wr
 
 def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     """Write a study's figures (SVG, PNG) and tables (Markdown, CSV, LaTeX); return the paths of both."""
-    make_folder(out)
+    drop_abandoned(make_folder(out))  # what a process that was killed while writing left
     found, words = section.findings, section.scale_line
     drawn: list[Path] = []
     texts: dict[str, str] = {}

@@ -135,3 +135,20 @@ def test_every_failed_write_is_one_line(tmp_path, monkeypatch, code):
     assert "\n" not in str(error.value)
     assert files.read_json(tmp_path / "a.json") == {"old": 1}
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_report_sweeps_what_a_killed_report_left(tmp_path):
+    """Found by the kill campaign: a temporary file of a table stayed in the report's folder."""
+    import synthetic_records as synthetic
+
+    from gradcent_lab.analysis.findings import findings
+    from gradcent_lab.report.section import Section
+    from gradcent_lab.report.write import write_section
+
+    dead = process_identity.tag().rpartition("-")[0] + "-1"
+    (tmp_path / f".table.csv.{dead}.904c0768.tmp").write_text("half")
+    alive = tmp_path / f".table.csv.{process_identity.tag()}.904c0768.tmp"
+    alive.write_text("half")
+    runs = synthetic.study(n=2, epochs=1)
+    write_section(Section(runs, findings(runs), title="x"), tmp_path)
+    assert list(tmp_path.glob(".*.tmp")) == [alive]
