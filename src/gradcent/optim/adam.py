@@ -35,8 +35,10 @@ def adam_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, functio
         exp_avg_sqs: list[Tensor] = []
         max_exp_avg_sqs: list[Tensor] = []
         steps: list[Tensor] = []
+        # Until torch 2.6 AdamW is no subclass of Adam; its _init_group takes one argument more.
+        amsgrad = () if functional is adam else (group["amsgrad"],)
         has_complex = optimizer._init_group(
-            group, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps
+            group, params, grads, *amsgrad, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps
         )
         states = [exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps]
         if optimizer._try_fused_lists(rule, group, params, grads, states):
