@@ -145,6 +145,8 @@ def test_layouts() -> None:
     assert not next(
         r for r in explain(net, overrides={"head/*": None}).rows() if r["parameter"] == "head/kernel"
     )["centralized"]
+    rows = explain(net, overrides={keras.layers.Dense: None}).rows()
+    assert {row["source"] for row in rows if row["parameter"] == "head/kernel"} == {"override"}
 
 
 def test_refusals() -> None:

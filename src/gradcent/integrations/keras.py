@@ -3,9 +3,9 @@
     model.compile(optimizer=keras.optimizers.AdamW(1e-3), loss=…)
     gradcent.integrations.keras.attach(model.optimizer, model)
 
-Keras optimizers are not torch's. GC comes where they use the gradients: after accumulation and
-clipping. Their weight decay is always decoupled; an L2 regularizer of a layer is part of the loss,
-so its λw is inside the projection. On other backends this is refused.
+Keras optimizers are not torch's. GC acts where they use the gradients: after accumulation and clipping. Their weight
+decay is always decoupled; an L2 regularizer of a layer is part of the loss, so its λw is inside the projection. Other
+backends are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ _STEP, _APPLY = "_backend_update_step", "_backend_apply_gradients"
 
 
 def explain(model: Any, *, layers: str = "all", overrides: Overrides | None = None) -> Plan:
-    """Plan a Keras model; names are the variables' paths, as in `overrides={"*/dense_2/kernel": None}`."""
+    """Plan a Keras model; names are the variables' paths, as in `overrides={"*/dense_2/kernel": None}`.
+
+    An override may also name a layer type: `overrides={keras.layers.Dense: None}`.
+    """
     return _plan(model, layers, overrides)[0]
 
 
@@ -48,13 +51,13 @@ def attach(
     overrides: Overrides | None = None,
     kernel: str = "auto",
 ) -> Any:
-    """Centralize in every step of a Keras optimizer, and return it. A model loaded from disk needs it anew."""
+    """Centralize in every step of a Keras optimizer, and return it. Attach again after loading a model from disk."""
     if keras.backend.backend() != "torch":
         raise RuntimeError(
             f"Keras runs on {keras.backend.backend()} here; this integration needs KERAS_BACKEND=torch "
             "(see docs/integrations/keras.md for the other backends)"
         )
-    Options(layers=layers, at=at, kernel=kernel)  # says what is wrong, if anything
+    Options(layers=layers, at=at, kernel=kernel)  # raises if an option is wrong
     while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
         optimizer = optimizer.inner_optimizer
     if not all(hasattr(optimizer, name) for name in (_STEP, _APPLY)):
@@ -73,7 +76,7 @@ def attach(
 
 
 def detach(optimizer: Any) -> Any:
-    """Turn GC off again."""
+    """Turn GC off."""
     while hasattr(optimizer, "inner_optimizer"):
         optimizer = optimizer.inner_optimizer
     if _STEP not in vars(optimizer):
@@ -84,7 +87,7 @@ def detach(optimizer: Any) -> Any:
 
 
 class _Step:
-    """Stands in the place of an optimizer's method that updates the variables."""
+    """Replaces an optimizer's method that updates the variables."""
 
     def __init__(self, optimizer: Any, layouts: dict[int, Layout | None], at: str, kernel: str) -> None:
         self.plain, self.plain_apply = getattr(optimizer, _STEP), getattr(optimizer, _APPLY)
@@ -94,28 +97,28 @@ class _Step:
     def layout(self, variable: Any) -> Layout | None:
         if id(variable) not in self.layouts:
             raise ValueError(
-                f"gradcent: {variable.path} is not a variable of the model that was given to attach; "
+                f"gradcent: {variable.path} is not a variable of the model passed to attach; "
                 "detach and attach again with the model as it is now"
             )
         return self.layouts[id(variable)]
 
     def apply(self, gradients: Any, variables: Any) -> Any:
-        """Before anything is decayed or updated: note the means that `at="update"` keeps."""
+        """Record the means that `at="update"` keeps, before anything is decayed or updated."""
         if self.at == "update":
-            planned = [(each, self.layout(each)) for each in variables]
+            planned = [(variable, self.layout(variable)) for variable in variables]
             with torch.no_grad():
                 self.before = {
-                    id(each): vector_means(each.value, layout)
-                    for each, layout in planned
+                    id(variable): vector_means(variable.value, layout)
+                    for variable, layout in planned
                     if layout is not None
                 }
         return self.plain_apply(gradients, variables)
 
     def __call__(self, gradients: Any, variables: Any, learning_rate: Any) -> Any:
-        layouts = [self.layout(each) for each in variables]
+        layouts = [self.layout(variable) for variable in variables]
         with torch.no_grad():
             if self.at == "gradient":
-                values = [each.value for each in variables]
+                values = [variable.value for variable in variables]
                 gradients = kernels.centralized(
                     list(gradients), layouts, values, decay=0.0, kernel=self.kernel
                 )

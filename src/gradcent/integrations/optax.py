@@ -3,8 +3,8 @@
     from gradcent.integrations.optax import centralize
     optimizer = optax.chain(optax.add_decayed_weights(5e-4), centralize(model, x), optax.sgd(0.1, momentum=0.9))
 
-Where it stands in the chain says what it does: after `add_decayed_weights` it gives the paper's P(g + λw);
-before it, λw stays outside; at the very end it is GC at the update, which keeps the sum of every weight
+Its place in the chain decides what it does: after `add_decayed_weights` it gives the paper's P(g + λw); before it, λw
+stays outside the projection; at the end of the chain it is GC at the update, which keeps the sum of every weight
 vector under any optimizer. `optax.centralize` averages the wrong side of Flax's (in, out) kernels.
 """
 
@@ -75,22 +75,22 @@ def centralized(gradient: Any, layout: Layout) -> Any:
 
 def _walk(model: Any, inputs: tuple[Any, ...]) -> tuple[list[Parameter], layouts.JaxRules]:
     names = {f"{cls.__module__}.{cls.__name__}" for cls in type(model).__mro__}
-    equinox = False
+    is_equinox = False
     if any(name.startswith("flax.linen.") for name in names):
         if not inputs:
             raise TypeError(
                 "a flax.linen module shows its layers only when it is called: pass its inputs as well, "
                 "centralize(model, x); shapes are enough (jax.ShapeDtypeStruct)"
             )
-        found = list(layouts.linen(model, inputs))
+        parameters = list(layouts.linen(model, inputs))
     elif any(name.startswith("flax.nnx.") for name in names):
-        found = list(layouts.nnx(model))
+        parameters = list(layouts.nnx(model))
     elif any(name.startswith("equinox.") for name in names):
-        equinox, found = True, list(layouts.equinox(model))
+        is_equinox, parameters = True, list(layouts.equinox(model))
     else:
         raise TypeError(f"expected a flax.linen, flax.nnx or Equinox module, got {type(model).__name__}")
-    layer_shapes = {parameter.name: shape for parameter, shape in found}
-    return [parameter for parameter, _ in found], layouts.JaxRules(equinox, layer_shapes)
+    layer_shapes = {parameter.name: shape for parameter, shape in parameters}
+    return [parameter for parameter, _ in parameters], layouts.JaxRules(is_equinox, layer_shapes)
 
 
 def _entry(plan: Plan, path: Any, leaf: Any) -> Entry:
