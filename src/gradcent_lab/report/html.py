@@ -173,7 +173,7 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
             ("eval_metric", f"test {split_metric_name(runs[0].metric_name)[0]}"),
         ):
             text = f"{cell}: {name} over epochs, with and without GC"
-            figure = figures.learning_curves(runs, (quantity,))
+            figure = figures.learning_curves(runs, (quantity,), target=target_of(found, cell))
             panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))
         seeds = len({run.seed for run in runs})
         lines = f"Thick: mean over {seeds} seeds; thin: single runs." if seeds > 1 else "One seed."
@@ -183,6 +183,11 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
         block = f"<details{opened}><summary>{_e(cell)}</summary><div>{drawn}</div></details>"
         blocks.append(block if several else drawn)
     return "\n".join(["<h3>Curves</h3>", *blocks]) if blocks else ""
+
+
+def target_of(found: Sequence[Finding], cell: str) -> float | None:
+    """Return the target whose time of arrival is reported for a cell."""
+    return next((f.speed.target for f in found if f.cell == cell and f.speed is not None), None)
 
 
 def curve_groups(found: Sequence[Finding]) -> dict[str, list[RunRecord]]:

@@ -85,6 +85,16 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
             f"Several arms share one baseline: each interval is at {100 * (1 - min(levels)):.3g} %, so that all of "
             "them together are at 95 %."
         )
+    controls = [
+        f"{f.cell}, {f.arm} {signed(f.control.difference, decimals(f))}"
+        for f in found
+        if f.control is not None and f.comparison is not None
+    ]
+    if controls:
+        lines.append(
+            "Control: the difference at the last epoch with BatchNorm statistics estimated the other way "
+            f"(re-estimated instead of running, or the reverse): {'; '.join(controls)}."
+        )
     for finding in found:
         if finding.unpaired:
             seeds = ", ".join(map(str, finding.unpaired))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradcent_lab.report import figures
-from gradcent_lab.report.html import curve_groups, write_report, write_text
+from gradcent_lab.report.html import curve_groups, target_of, write_report, write_text
 from gradcent_lab.report.section import Section
 from gradcent_lab.report.tables import findings_csv, findings_table, other_epoch
 from gradcent_lab.store.atomic_files import drop_abandoned, make_folder
@@ -45,7 +45,8 @@ def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     for cell, runs in groups.items():
         plain = "".join(c if c.isalnum() or c in "+-." else "-" for c in cell)
         name = f"curves-{plain}" if len(groups) > 1 else "curves"
-        drawn += figures.save(figures.learning_curves(runs, words=f"{cell}. {words}".strip()), out / name)
+        caption, target = f"{cell}. {words}".strip(), target_of(found, cell)
+        drawn += figures.save(figures.learning_curves(runs, words=caption, target=target), out / name)
     for picture in section.pictures:
         drawn += figures.save(picture.figure, out / picture.name)
     for name, text in texts.items():

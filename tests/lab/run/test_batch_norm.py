@@ -13,6 +13,7 @@ from gradcent_lab.analysis.findings import findings
 from gradcent_lab.compare import digits
 from gradcent_lab.experiment.run_config import OFF, ON
 from gradcent_lab.experiment.spec import Experiment, describe
+from gradcent_lab.report.tables import findings_table
 from gradcent_lab.report.wording import advise, conclude
 from gradcent_lab.run.batch_norm import batch_norms, recalibrated
 from gradcent_lab.run.scheduler import run_pairs
@@ -99,6 +100,7 @@ def test_a_difference_that_re_estimation_removes_is_not_called_help():
     assert found.control.difference == pytest.approx(-0.25)
     assert "With re-estimated BatchNorm statistics: −0.25 points" in conclude(found)
     assert "--recalibrate-bn" in advise(found)
+    assert any("mine, on −0.25" in note for note in findings_table([found]).notes)
 
 
 def test_a_difference_that_stays_is_help():

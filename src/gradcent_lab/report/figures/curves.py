@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ def learning_curves(
     epochs: int | None = None,
     labels: Mapping[str, str] | None = None,
     words: str = "",
+    target: float | None = None,
 ) -> Figure:
     """Draw one panel per quantity; the thick line is the mean over seeds, thin lines are the seeds.
 
@@ -47,6 +48,14 @@ def learning_curves(
         for index, (arm, runs) in enumerate(arms.items()):
             width = 1.8 if index else 2.6  # so that equal curves do not hide each other
             _draw_arm(axis, runs, quantity, arm_colour(index), arm, epochs, width=width)
+        if target is not None and quantity == "eval_metric":
+            axis.axhline(target, color=MUTED, lw=1, ls="--", zorder=1)
+            place: dict[str, Any] = {
+                "xycoords": ("axes fraction", "data"),
+                "textcoords": "offset points",
+                "ha": "right",
+            }
+            axis.annotate("target", (0.99, target), (0, 3), fontsize=8, color=MUTED, **place)
         axis.set_title(title.format(metric=records[0].metric_name))
         axis.set_xlabel("epoch")
         _whole_epochs(axis)
