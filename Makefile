@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test test-engines test-architectures lint bench campaign docs check-wheel clean
+.PHONY: demo test test-oldest test-engines test-architectures lint bench campaign docs check-wheel clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -22,6 +22,22 @@ demo: $(if $(wildcard $(VENV)/.ready),$(VENV)/.ready,$(VENV)/.demo)
 
 test: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# the library's tests on the oldest torch that pyproject.toml allows; the C extension is the one of $(VENV), which does
+# not depend on torch's version (before 2.10 the foreach path serves). The warning is raised by LBFGS of old releases.
+OLDEST_TORCH := $(shell sed -n 's/^dependencies = \["torch>=\(.*\)"\]/\1/p' pyproject.toml)
+OLDEST_VENV  ?= .venv-oldest
+OLDEST_TESTS := $(addprefix tests/,test_contract.py test_plan.py test_overrides.py test_operator.py test_lifecycle.py \
+	test_switches.py test_nonfinite.py test_refusals.py test_diagnostics.py test_reported_defects.py kernels/test_steps.py)
+
+$(OLDEST_VENV)/.ready: pyproject.toml
+	test -x $(OLDEST_VENV)/bin/python || $(PYTHON) -m venv $(OLDEST_VENV)
+	$(OLDEST_VENV)/bin/python -m pip install --quiet "torch==$(OLDEST_TORCH).*" numpy expecttest hypothesis pytest pytest-xdist
+	touch $@
+
+test-oldest: $(VENV)/.ready $(OLDEST_VENV)/.ready
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(OLDEST_VENV)/bin/python -m pytest -q -n 2 --dist worksteal \
+		-W "ignore:Converting a tensor with requires_grad:UserWarning" $(OLDEST_TESTS)
 
 # every engine and framework, each in an environment of its own; writes docs/engines-matrix.md
 # make test-engines PARTS="lightning jax" runs some of them; the others' lines stay as they are
@@ -61,4 +77,4 @@ check-wheel: $(VENV)/.ready
 	tools/check_wheel.sh $(BIN)/python
 
 clean:
-	rm -rf $(VENV) build dist docs/_build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(OLDEST_VENV) build dist docs/_build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

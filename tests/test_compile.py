@@ -7,7 +7,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import gradcent
-from optimizer_cases import SGDW, TORCH, Case, cases, close, loss_of, model_for
+from optimizer_cases import PAPER, RELEASE, SGDW, TORCH, Case, cases, close, loss_of, model_for
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Dynamo's own, about deprecated things inside torch
 
@@ -55,6 +55,11 @@ def train(
 @cases(of=COMPILED)
 @pytest.mark.parametrize("at", ["gradient", "update"])
 def test_compiled_steps_are_right_and_compiled_no_more_often_than_torchs(case: Case, at: str) -> None:
+    if RELEASE < (2, 15) and case not in PAPER:
+        pytest.skip(
+            f"torch {torch.__version__}: Dynamo fails on a patched step (seen on 2.8, not on 2.15); the five explicit "
+            "steps compile"
+        )
     expected, _ = train(case, compiled=False, at=at)
     model, frames = train(case, compiled=True, at=at)
     close(model, expected, factor=1e4)  # compiled, torch counts steps in float32 tensors

@@ -345,7 +345,7 @@ def test_a_nonfinite_gradient_in_a_later_closure_call_does_not_claim_unchanged_w
         loss.backward()
         if len(calls) == bad_call:
             model.weight.grad[0, 0] = float("nan")
-        return loss
+        return loss.detach()
 
     later = cls is torch.optim.LBFGS and bad_call == 3
     while True:

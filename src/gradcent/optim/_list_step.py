@@ -8,6 +8,7 @@ functional form (`sgd`, `adam`, …). GC acts between the two (`at="gradient"`),
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,7 +29,7 @@ class ListStep(Centralized):
 
     def _collect_group(self, group: dict[str, Any], params: list[Tensor], *lists: Any, **kwargs: Any) -> Any:
         attachment = self._gradcent
-        compiling = torch.compiler.is_compiling()
+        compiling = _is_tracing()
         if attachment is not None:
             if not compiling and not self._gradcent_stepping:
                 raise RuntimeError(
@@ -44,6 +45,14 @@ class ListStep(Centralized):
 
     # Each torch class has another signature for it.
     _init_group: Any = _collect_group
+
+
+def _is_tracing() -> bool:
+    """Whether Dynamo is tracing. It runs `_init_group` as Python code, where older releases report no compilation."""
+    if torch.compiler.is_compiling():
+        return True
+    guards = sys.modules.get("torch._guards")
+    return guards is not None and guards.TracingContext.try_get() is not None
 
 
 def mark_step(step: Callable[..., Any]) -> Callable[..., Any]:
