@@ -112,7 +112,7 @@ def _section(key: str, section: Section) -> str:
         size = f'<svg style="min-width:{0.62 * wide:.0f}px;max-width:{1.2 * wide:.0f}px"'
         svg = svg.replace("<svg", size, 1)
         parts.append(f'<figure class="full">{svg}<figcaption>{_e(picture.caption)}</figcaption></figure>')
-    parts.append(_curves(key, found, words))
+    parts.append(_curves(key, found))
     if section.paste:
         parts += ["<h3>In your own script</h3>", _code(section.paste)]
     parts += [_pairs(found), _repeat(section), "</section>"]
@@ -161,7 +161,7 @@ def _differences(key: str, found: Sequence[Finding]) -> str:
     return f'<h3>Pair by pair</h3><figure class="one">{svg}<figcaption>{_e(key_words(shown))}</figcaption></figure>'
 
 
-def _curves(key: str, found: Sequence[Finding], words: str) -> str:
+def _curves(key: str, found: Sequence[Finding]) -> str:
     """One block per cell with all its arms; if there are several blocks, the first is open."""
     blocks = []
     groups = curve_groups(found)
@@ -177,8 +177,7 @@ def _curves(key: str, found: Sequence[Finding], words: str) -> str:
             panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))
         seeds = len({run.seed for run in runs})
         lines = f"Thick: mean over {seeds} seeds; thin: single runs." if seeds > 1 else "One seed."
-        caption = f"{lines} {words}".strip()
-        drawn = f'<figure class="panels">{"".join(panels)}<figcaption>{_e(caption)}</figcaption></figure>'
+        drawn = f'<figure class="panels">{"".join(panels)}<figcaption>{_e(lines)}</figcaption></figure>'
         opened = " open" if number == 0 else ""
         block = f"<details{opened}><summary>{_e(cell)}</summary><div>{drawn}</div></details>"
         blocks.append(block if several else drawn)

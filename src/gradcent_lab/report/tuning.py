@@ -28,7 +28,8 @@ def tuning_sentences(arms: Sequence[TunedArm], margin: float, metric: str) -> li
     chosen = "; ".join(f"{arm_title(arm.arm)} {describe_values(arm.best.values)}" for arm in arms)
     seeds = max(len(point.results) + point.diverged for point in arms[0].points)
     lines = [
-        f"Chosen on held-out training data ({seeds} tuning seeds, {len(arms[0].points)} grid points each): {chosen}."
+        f"Chosen on held-out training data ({seeds} tuning seed{'s' * (seeds > 1)}, {len(arms[0].points)} grid points "
+        f"each): {chosen}."
     ]
     for name in names:
         ranges = []
