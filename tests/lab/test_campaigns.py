@@ -57,6 +57,6 @@ def test_a_mutant_is_killed_and_the_source_itself_is_not(tmp_path):
         m for m in mutants((ROOT / file).read_text()) if m.change.startswith("_newest(self.path.parent) != ")
     )
     tree = mutation._copy_tree(tmp_path)
-    assert not mutation._fails(tree, ["tests/lab/test_locks.py"])
+    assert not mutation._fails(tree, ["tests/lab/store/test_locks.py"])
     (tree / file).write_text(mutant.source)
-    assert mutation._fails(tree, ["tests/lab/test_locks.py"])
+    assert mutation._fails(tree, ["tests/lab/store/test_locks.py"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from .common import Campaign, record, set_time_limit, store
 
-NAMES = ("corruption", "faults", "fuzz", "hostile", "kills", "locking", "mutation")
+NAMES = ("corruption", "endurance", "faults", "fuzz", "hostile", "kills", "locking", "mutation", "offline")
 
 
 def load(name: str) -> Campaign:

@@ -27,12 +27,12 @@ TESTS = {
     f"{LIBRARY}/plan/plan.py": "tests/test_plan.py tests/test_overrides.py tests/test_refusals.py",
     f"{LIBRARY}/plan/rules.py": "tests/test_plan.py tests/test_overrides.py",
     f"{LIBRARY}/attach.py": "tests/test_lifecycle.py tests/test_refusals.py tests/test_switches.py tests/test_reported_defects.py",
-    f"{LAB}/analysis/statistics.py": "tests/lab/test_statistics.py",
-    f"{LAB}/store/integrity.py": "tests/lab/test_integrity.py",
-    f"{LAB}/store/record_types.py": "tests/lab/test_integrity.py",
-    f"{LAB}/store/run_lock.py": "tests/lab/test_locks.py",
-    f"{LAB}/store/atomic_files.py": "tests/lab/test_store.py tests/lab/test_integrity.py",
-    f"{LAB}/store/records.py": "tests/lab/test_store.py tests/lab/test_integrity.py",
+    f"{LAB}/analysis/statistics.py": "tests/lab/analysis/test_statistics.py",
+    f"{LAB}/store/integrity.py": "tests/lab/store/test_integrity.py",
+    f"{LAB}/store/record_types.py": "tests/lab/store/test_integrity.py",
+    f"{LAB}/store/run_lock.py": "tests/lab/store/test_locks.py",
+    f"{LAB}/store/atomic_files.py": "tests/lab/store/test_store.py tests/lab/store/test_integrity.py",
+    f"{LAB}/store/records.py": "tests/lab/store/test_store.py tests/lab/store/test_integrity.py",
 }
 PATIENCE = 240.0  # seconds for the tests of one mutant
 
@@ -91,6 +91,9 @@ def _copy_tree(folder: Path) -> Path:
 
 def _fails(tree: Path, tests: list[str]) -> bool:
     """Whether any of `tests` fails against the copy, in a child that has imported torch already."""
+    for test in tests:
+        if not (tree / test).exists():
+            raise FileNotFoundError(f"{test} has moved: correct TESTS")
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -106,7 +109,7 @@ def _fails(tree: Path, tests: list[str]) -> bool:
         import pytest
 
         quick = ["-x", "-q", "-p", "no:cacheprovider", "-m", "not slow", "--no-header"]
-        os._exit(int(pytest.main([*quick, *(test for test in tests if (tree / test).exists())])))
+        os._exit(int(pytest.main([*quick, *tests])))
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)

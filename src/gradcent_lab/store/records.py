@@ -120,11 +120,13 @@ def finish(path: Path, result: dict[str, Any], curves: list[dict[str, Any]]) -> 
 def sweep(path: Path) -> None:
     """Delete what a process that was killed after writing its result left in the folder of a finished run."""
     with contextlib.suppress(OSError, UserError):  # a store that may only be read stays as it is
-        if not any(p.name.startswith((".", "lock.")) or p.name == "checkpoint.pt" for p in path.iterdir()):
+        leftovers = ("checkpoint.pt", "failed.json")
+        if not any(p.name.startswith((".", "lock.")) or p.name in leftovers for p in path.iterdir()):
             return
         if run_lock.is_held(path):  # the process that finished it is alive and does this itself
             return
-        (path / "checkpoint.pt").unlink(missing_ok=True)
+        for name in leftovers:
+            (path / name).unlink(missing_ok=True)
         for name in _FILES:
             drop_leftovers(path / name)
         run_lock.clear(path)

@@ -233,3 +233,18 @@ def test_the_committed_runs_are_whole():
     from pathlib import Path
 
     assert len(store.load(Path(__file__).parents[3] / "results" / "studies")) >= 15
+
+
+def test_rows_of_a_measurement_are_not_epochs(tmp_path):
+    """Found by mutation: a run with best_epoch 0 has rows of its own, and one with best_epoch 1 is checked."""
+    from gradcent_lab.experiment.run_config import RunConfig
+
+    config = RunConfig("measured", "cell", OFF, 0, "own", {})
+    folder = store.folder(tmp_path, config)
+    store.begin(folder, config)
+    result = {"best": 1.0, "last": 1.0, "metric_name": "ms", "higher_is_better": False}
+    result |= {"initial_weights": "", "seconds": 1.0, "best_epoch": 0}
+    store.finish(folder, result, [{"size": 3, "time": 1.5}])
+    assert store.load_run(folder).curves == [{"size": 3, "time": 1.5}]
+    reseal(folder, best_epoch=1)
+    refused(tmp_path, "damaged|lacks")

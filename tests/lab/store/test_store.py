@@ -112,6 +112,8 @@ def test_what_a_process_killed_after_its_result_left_is_swept(tmp_path):
     (record,) = run_pairs(toy.experiment(), [OFF], [0], tmp_path)
     whole = sorted(p.name for p in record.path.iterdir())
     (record.path / "checkpoint.pt").write_bytes(b"x")
+    # found by the fault campaign: the flush after the rename of result.json failed, and the run is finished
+    (record.path / "failed.json").write_text("{}")
     dead = {**run_lock._holder(), "started": "1"}
     (record.path / "lock.0000").write_text(files.json_text(dead))
     (record.path / ".result.json.0a1b2c3d.tmp").write_text("half")
