@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test test-oldest test-engines test-architectures lint bench campaign docs check-wheel clean
+.PHONY: demo test test-oldest test-engines test-architectures lint bench inspect-kernels campaign docs check-wheel clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -52,6 +52,10 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# compiles the GPU kernels ahead of time and counts registers, accesses and instructions; no GPU is needed
+inspect-kernels: $(VENV)/.ready
+	$(BIN)/gradcent inspect-kernels --out results/kernels --page docs/kernels.md
 
 bench: $(VENV)/.ready
 	$(BIN)/gradcent bench

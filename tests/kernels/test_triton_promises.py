@@ -1,12 +1,15 @@
 """What the compiled GPU kernels must look like, held for two compute capabilities without a GPU."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
 from gradcent_lab.inspection.compile import Case, columns, compile_case, rows
-from gradcent_lab.inspection.report import inspect_case
+from gradcent_lab.inspection.report import docs_blocks, inspect_case
 from gradcent_lab.inspection.torch_kernels import library, torch_figures
 
 SHORT = [
@@ -82,3 +85,13 @@ def test_compiles_for_other_targets():
     for target in ("sm_100", "gfx942"):
         row = inspect_case(Case("rows of 256", "SGDM", layout=rows(256)), target)
         assert (row["spills"], row["integer_divisions"], row["access_bytes"]) == (0, 0, 16)
+
+
+def test_the_page_shows_the_committed_inspection():
+    root = Path(__file__).parents[2]
+    rows = json.loads((root / "results" / "kernels" / "inspection.json").read_text())["kernels"]
+    page = (root / "docs" / "kernels.md").read_text()
+    for name, block in docs_blocks(rows).items():
+        shown = page.split(f"<!-- begin {name} -->\n")[1].split(f"\n<!-- end {name} -->")[0]
+        assert shown == block, f"docs/kernels.md, block {name}: run `make inspect-kernels`"
+    assert not any(row["spills"] or row["integer_divisions"] for row in rows)

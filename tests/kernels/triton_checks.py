@@ -1,5 +1,6 @@
 """Checks of the Triton kernels in Triton's interpreter, run by test_triton.py in processes of their own."""
 
+import contextlib
 import itertools
 import sys
 import warnings
@@ -11,7 +12,15 @@ from kernel_equations import adagrad, adam, assert_close, project, sgd, wide
 
 import gradcent
 from gradcent import Layout
-from gradcent.kernels import fused_steps, triton, triton_check, triton_kernels, triton_launch, triton_tables
+from gradcent.kernels import (
+    fused_steps,
+    native,
+    triton,
+    triton_check,
+    triton_kernels,
+    triton_launch,
+    triton_tables,
+)
 from gradcent.kernels.fused_steps import StepArgs
 
 # The interpreter takes about a millisecond per operation: the smaller cases, and some that need several tiles.
@@ -282,9 +291,6 @@ def check_refused(dtype):
     assert torch.equal(p, tensor)
 
 
-NOT_FLOAT64 = {"offset"}  # the float64 truth is no more exact there
-
-
 def check_optimizer(dtype):
     """gradcent.optim with kernel="triton" beside kernel="reference", from the first step on."""
     for name, options in (
@@ -299,15 +305,84 @@ def check_optimizer(dtype):
             optimizer = getattr(gradcent.optim, name)(
                 model.parameters(), lr=0.01, model=model, kernel=kernel, **options
             )
-            for step in range(3):
-                for p in model.parameters():
+            for step in range(6):
+                for number, p in enumerate(model.parameters()):
                     p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(step)).to(dtype)
+                    if step == 2 and number == 1:
+                        p.grad = None  # fewer rows in the table
+                    elif step == 3:  # another alignment
+                        memory = torch.empty(p.numel() + 1, dtype=dtype)[1:].view(p.shape)
+                        p.grad = memory.copy_(p.grad)
+                    elif step == 4:  # the same objects with other memory
+                        p.data = p.data.clone()
+                        for value in optimizer.state[p].values():
+                            value.data = value.data.clone()
                 version = model[0].weight._version
                 optimizer.step()
                 assert model[0].weight._version > version
             ends.append([wide(p.detach()) for p in model.parameters()])
         for got, expected in zip(*ends, strict=True):
             assert (got - expected).abs().max() < 10 * kernel_equations.TOLERANCE[dtype], name
+
+
+def check_bench(dtype):
+    """`gradcent bench --device cuda` up to the launch: CPU tensors, the interpreter's self-check, launches recorded."""
+    import json
+    import tempfile
+    from pathlib import Path
+    from unittest import mock
+
+    from gradcent_lab.bench import gpu, host_time, parameter_lists
+    from gradcent_lab.cli import main
+
+    launched = []
+
+    def record(kernel, *_, **constants):
+        launched.append((kernel.__name__, constants["T"].name))
+
+    listed = {
+        "small": lambda: [
+            ((40, 24), Layout.rows((40, 24))),
+            ((30, 8), Layout.columns((30, 8))),
+            ((24,), None),
+        ]
+    }
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        assert main(["bench", "--device", "cuda", "--out", folder]) == 2  # no GPU here
+        stack.enter_context(mock.patch.object(gpu, "cuda_device", return_value=torch.device("cpu")))
+        stack.enter_context(mock.patch.object(gpu, "FLUSH_BYTES", 1024))
+        stack.enter_context(mock.patch.dict(parameter_lists.LISTS, listed))
+        stack.enter_context(mock.patch.object(native, "available", return_value=False))
+        kernels_for = stack.enter_context(mock.patch("gradcent.optim._native_step._kernels_for"))
+        kernels_for.return_value = triton
+        words = [
+            "bench",
+            "--device",
+            "cuda",
+            "--lists",
+            "small",
+            "--optimizers",
+            "SGDM",
+            "AdamW",
+            "--rounds",
+            "5",
+        ]
+        triton_check.require(torch.device("cpu"), {torch.float32})
+        with (
+            mock.patch.object(triton_launch, "launch", record),
+            mock.patch.object(triton_check, "check") as check,
+        ):
+            check.return_value = triton_check.Result("a GPU", torch.float32)
+            assert main([*words, "--out", folder]) == 0
+        document = json.loads((Path(folder) / "bench-cuda.json").read_text())
+    assert [step["optimizer"] for step in document["steps"]] == ["SGDM", "AdamW"]
+    assert all(step["times"]["gradcent"]["rounds"] == 5 for step in document["steps"])
+    # in every step one launch for the rows, one for the columns, one for the tensor without a layout
+    assert len(launched) == 2 * 3 * (1 + 1 + 5)
+    assert {name for name, _ in launched} == {"rows_kernel", "columns_kernel"}
+    result = host_time.host_time(20, rounds=5)
+    assert result["launches"] == 1
 
 
 def check_self_check(dtype):
@@ -353,13 +428,26 @@ def check_self_check(dtype):
         assert torch.equal(p, before)
 
 
-SMALL_TYPES = {"sgd", "adagrad", "new_parameters"}
+# Dtypes of the checks that do not run over all of them, to save time: what they check does not depend on the dtype.
+FLOAT, DOUBLE, BRAIN, HALF = kernel_equations.DTYPES
+DTYPES = {
+    "sgd": (FLOAT, DOUBLE, BRAIN),
+    "sgd_layouts": (FLOAT, BRAIN),
+    "new_parameters": (FLOAT,),
+    "adagrad": (FLOAT, DOUBLE, HALF),
+    "scaled": (FLOAT, HALF),
+    "device_numbers": (FLOAT, DOUBLE),
+    "offset": (FLOAT, BRAIN, HALF),  # the float64 truth is no more exact than float64 kernels
+    "moved": (FLOAT, BRAIN),
+    "refused": (FLOAT,),
+    "optimizer": (FLOAT,),
+    "bench": (FLOAT,),
+    "self_check": (FLOAT, BRAIN),
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
-        for dtype in kernel_equations.DTYPES if name not in SMALL_TYPES else kernel_equations.DTYPES[:3]:
-            if name in NOT_FLOAT64 and dtype == torch.float64:
-                continue
+        for dtype in DTYPES.get(name, kernel_equations.DTYPES):
             torch.manual_seed(20200708)
             globals()[f"check_{name}"](dtype)
         print(name, flush=True)

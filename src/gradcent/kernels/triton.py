@@ -109,8 +109,7 @@ def step_group(
     """
     if not params or not available():
         return False
-    triton_check.require(params[0].device, {t.dtype for t in params})
-    return triton_launch.step_group(rule, params, state, layouts, args)
+    return triton_launch.step_group(rule, params, state, layouts, args, triton_check.require)
 
 
 def _require(tensors: list[Tensor]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .fused_steps import FusedRule, StepArgs
 from .native import Unsupported
-from .triton_tables import COUNTER, Layouts, Table, c_function, group_table, table_for
+from .triton_tables import COUNTER, Check, Layouts, Table, c_function, group_table, table_for
 
 Scalars = dict[str, float]
 
@@ -99,12 +99,20 @@ def _step_lists(
 
 
 def step_group(
-    rule: FusedRule, params: list[Tensor], state: dict[Any, Any], layouts: Layouts, args: StepArgs
+    rule: FusedRule,
+    params: list[Tensor],
+    state: dict[Any, Any],
+    layouts: Layouts,
+    args: StepArgs,
+    check: Check,
 ) -> bool:
-    """One step of those parameters of a group that have a gradient; False, and nothing changed, if it cannot."""
+    """One step of those parameters of a group that have a gradient; False, and nothing changed, if it cannot.
+
+    `check(device, dtypes)` is called before the first step of a list, and raises Unsupported to prevent it.
+    """
     keys = rule.keys(args)
     columns = {"sgd": (2,), "adam": (2, 3, COUNTER), "adagrad": (2, COUNTER)}[rule.kernel][: len(keys)]
-    result = group_table(params, state, keys, columns, layouts)
+    result = group_table(params, state, keys, columns, layouts, check)
     if result is None:
         return False
     table, used, counters = result
@@ -120,6 +128,12 @@ def _step_table(
     args: StepArgs,
     fresh: bool,
 ) -> None:
+    for beta in (args.beta1, args.beta2):
+        if isinstance(beta, Tensor) and beta.is_cuda:
+            raise Unsupported(f"a beta is a tensor on {beta.device}: the Triton kernels would wait for it")
+    if counters is not None and not table.counters_checked:
+        _check_counters(counters)
+        table.counters_checked = True  # from now on the signatures of the rows cover the counters
     with _on(table.device):
         name, scalars = _rule(rule, args, fresh)
         rates = _rates(rule, table, counters, args, scalars)
@@ -139,9 +153,8 @@ def _rule(rule: FusedRule, args: StepArgs, fresh: bool) -> tuple[str, Scalars]:
         return "ADAGRAD", scalars
     if not args.momentum:
         return "PLAIN", scalars
-    grad_weight = (
-        1.0 if fresh else 1 - args.dampening
-    )  # a new buffer becomes the gradient, whatever the dampening
+    # A new buffer becomes the gradient, whatever the dampening is.
+    grad_weight = 1.0 if fresh else 1 - args.dampening
     return "NESTEROV" if args.nesterov else "MOMENTUM", {
         **scalars,
         "momentum": float(args.momentum),
@@ -161,10 +174,6 @@ def _rates(
     rule: FusedRule, table: Table, counters: list[Tensor] | None, args: StepArgs, scalars: Scalars
 ) -> Tensor | None:
     """Advance the counters and set the learning rates: in `scalars`, or per tensor in a tensor on the device."""
-    for name in ("lr", "beta1", "beta2"):
-        value = getattr(args, name)
-        if isinstance(value, Tensor) and value.is_cuda and name != "lr":
-            raise Unsupported(f"{name} is a tensor on {value.device}: the Triton kernels would wait for it")
     on_device = counters is not None and counters[0].device == table.device and counters[0].is_cuda
     device_lr = isinstance(args.lr, Tensor) and args.lr.is_cuda
     if on_device or (device_lr and counters is None):
@@ -196,6 +205,14 @@ def _advance(counters: list[Tensor]) -> list[float]:
     return [counter.item() for counter in counters]
 
 
+def _check_counters(counters: list[Tensor]) -> None:
+    dtype, device = counters[0].dtype, counters[0].device
+    if dtype not in (torch.float32, torch.float64) or any(
+        t.dtype != dtype or t.device != device for t in counters
+    ):
+        raise Unsupported("the step counters differ in dtype or device, or are not floating point")
+
+
 def _factors(rule: FusedRule, step: float, args: StepArgs) -> tuple[float, float]:
     """Return what step number `step` makes of the learning rate, and 1 / sqrt(1 - beta2^step)."""
     if rule.kernel == "adam":
@@ -213,12 +230,7 @@ def _device_rates(rule: FusedRule, table: Table, counters: list[Tensor] | None, 
         table.rates = torch.empty(count, 3, dtype=torch.float64, device=table.device)
     dtypes = {torch.float32: tl.float32, torch.float64: tl.float64}
     step_dtype = torch.float32 if counters is None else counters[0].dtype
-    if not table.counters_checked:  # from now on the signatures of the rows cover the counters
-        differ = any(t.dtype != step_dtype or t.device != table.device for t in counters or ())
-        if step_dtype not in dtypes or differ:
-            raise Unsupported("the step counters differ in dtype or device, or are not floating point")
-        table.counters_checked = True
-    device_lr = isinstance(args.lr, Tensor)
+    device_lr = isinstance(args.lr, Tensor) and args.lr.device == table.device
     name = {"adam": "ADAM", "adagrad": "ADAGRAD"}.get(rule.kernel, "PLAIN")
     launch(
         triton_kernels.rates_kernel,

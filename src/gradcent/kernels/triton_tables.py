@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from .triton_tasks import ACCESS, DTYPES, Operand, Specialisation, plan_launches
 Layouts = Sequence[Layout | None]
 # weight, gradient, first state or output, second state, step counter; None where the step has none
 Lists = Sequence["Sequence[Tensor] | None"]
+Check = Callable[[torch.device, set[torch.dtype]], None]  # raises Unsupported
 WIDTH = 8  # columns of the table; triton_kernels.POINTERS
 OPERANDS, COUNTER, SIGNATURE, INDEX = 4, 4, 5, 6
 REPLAN = 2  # csrc/pointer_table.c: a signature or an alignment changed
@@ -76,7 +77,7 @@ def table_for(lists: Lists, layouts: Layouts) -> Table:
 
 def c_function(name: str) -> Any:
     """Return a function of the C extension, or None where that was not built."""
-    return getattr(getattr(native, "_native", None), name, None)
+    return getattr(getattr(native, "_cpu", None), name, None)
 
 
 @dataclass(slots=True)
@@ -86,6 +87,7 @@ class GroupTable:
     params: list[Tensor]  # the cache key holds the id of this list
     layouts: Layouts
     buffer: bytearray
+    known: bytearray  # addresses of the objects read last, for the C code
     table: Table | None = None
 
 
@@ -95,6 +97,7 @@ def group_table(
     keys: tuple[str, ...],
     columns: tuple[int, ...],
     layouts: Layouts,
+    check: Check,
 ) -> tuple[Table, list[Tensor], list[Tensor]] | None:
     """Read a param group in C: its tables, the parameters that have a gradient, and their step counters.
 
@@ -107,8 +110,10 @@ def group_table(
     # An entry leaves the cache until its tables are on the device: the C code has changed its rows by then.
     entry = _groups.pop(key, None)
     if entry is None or entry.params is not params or len(entry.buffer) != 8 * WIDTH * len(params):
-        entry = GroupTable(params, layouts, bytearray(8 * WIDTH * len(params)))
-    result = read(params, state, keys, columns, entry.buffer)
+        entry = GroupTable(
+            params, layouts, bytearray(8 * WIDTH * len(params)), bytearray(8 * OPERANDS * len(params))
+        )
+    result = read(params, state, keys, columns, entry.buffer, entry.known)
     if result is None:
         return None
     status, device_type, index, used, counters = result
@@ -120,6 +125,7 @@ def group_table(
         rows = torch.frombuffer(entry.buffer, dtype=torch.int64).view(-1, WIDTH)[: len(used)].clone()
         same_plan = table is not None and len(table.rows) == len(used) and entry.layouts is layouts
         if table is None or not same_plan or status & REPLAN:
+            check(device, {t.dtype for t in used})
             chosen = [layouts[i] for i in rows[:, INDEX].tolist()]
             table = _planned(rows, [used], chosen, device)
         else:

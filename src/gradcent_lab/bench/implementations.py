@@ -32,10 +32,12 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any], int]] = {
 class Tensors:
     """Parameters with gradients, and the plan for them."""
 
-    def __init__(self, listed: Listed, seed: int = 0) -> None:
+    def __init__(self, listed: Listed, seed: int = 0, device: torch.device | str = "cpu") -> None:
         torch.manual_seed(seed)
         self.layouts = [layout for _, layout in listed]
-        self.parameters = [torch.nn.Parameter(torch.randn(shape) * 0.05) for shape, _ in listed]
+        self.parameters = [
+            torch.nn.Parameter(torch.randn(shape, device=device) * 0.05) for shape, _ in listed
+        ]
         for each in self.parameters:
             each.grad = torch.randn_like(each) * 1e-3
         self.numel = sum(each.numel() for each in self.parameters)

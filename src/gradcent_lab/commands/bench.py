@@ -25,6 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         type=int,
         help="parameters of the largest model (default: 2^30 if memory allows, or 2^28)",
     )
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where to measure the steps (default: cpu)"
+    )
     parser.add_argument("--threads", type=int, help="threads, for torch and for gradcent (default: torch's)")
     parser.add_argument(
         "--quick", action="store_true", help="ResNet-50 and the small tensors, SGDM and AdamW only"
@@ -51,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
                 raise UserError(f"{name!r} is not one of {', '.join(known)}")
     if args.rounds < 5:
         raise UserError(f"--rounds {args.rounds} is too few for a median; take 5 or more")
+    if args.device == "cuda":
+        return _run_cuda(args, lists, optimizers)
     path = make_folder(args.out) / "bench.json"
     check_writable(path)  # now, not after an hour of measuring
     document: dict[str, Any] = {"machine": measurements.machine()}
@@ -74,6 +79,18 @@ def run(args: argparse.Namespace) -> int:
     write_atomically(path, lambda stream: _write_text(stream, text))
     drawn = report.draw(document, args.out / "bench.png")
     print(f"wrote {args.out / 'bench.json'}" + (f" and {args.out / 'bench.png'}" if drawn else ""))
+    return 0
+
+
+def _run_cuda(args: argparse.Namespace, lists: list[str], optimizers: list[str]) -> int:
+    from gradcent_lab.bench import gpu
+    from gradcent_lab.store.atomic_files import check_writable, make_folder, write_atomically
+
+    path = make_folder(args.out) / "bench-cuda.json"
+    check_writable(path)
+    text = json.dumps(gpu.run(lists, optimizers, args.rounds), indent=1) + "\n"
+    write_atomically(path, lambda stream: _write_text(stream, text))
+    print(f"wrote {path}")
     return 0
 
 

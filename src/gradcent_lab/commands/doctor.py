@@ -81,6 +81,7 @@ def machine(out: Path) -> Iterator[Line]:
     yield "ok", "cores", f"{os.cpu_count()}, torch uses {torch.get_num_threads()}"
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     yield ("ok", "GPUs", ", ".join(gpus)) if gpus else ("note", "GPUs", "none: use --scale small or smoke")
+    yield from triton_kernels()
     compiler = shutil.which(os.environ.get("CC", "cc"))
     yield ("ok", "C compiler", compiler) if compiler else ("note", "C compiler", "none: no torch.compile")
     place = out
@@ -90,6 +91,35 @@ def machine(out: Path) -> Iterator[Line]:
     yield ("ok" if free > 5 else "note"), "disk", f"{free:.0f} GiB free at {out}"
     if not os.access(place, os.W_OK):
         yield "missing", "disk", f"{place} may not be written: choose another folder with --out"
+
+
+def triton_kernels() -> Iterator[Line]:
+    """Yield whether the Triton kernels agree with the reference on each GPU, for each dtype."""
+    import torch
+
+    from gradcent.kernels import triton, triton_check
+    from gradcent.kernels.triton_tasks import DTYPES
+
+    if not triton.available():
+        yield "note", "Triton kernels", triton.reason()
+        return
+    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    if triton.interpreted():
+        devices.append(torch.device("cpu"))
+    if not devices:
+        yield "note", "Triton kernels", "not checked: no GPU"
+    for device in devices:
+        for dtype in DTYPES:
+            result = triton_check.check(device, dtype)
+            name = f"{result.device}, {str(dtype).removeprefix('torch.')}"
+            if result.problem:
+                yield (
+                    "note",
+                    "Triton kernels",
+                    f"{name}: {result.problem}; steps use kernel='foreach'; please report this",
+                )
+            else:
+                yield "ok", "Triton kernels", f"{name}: as the reference"
 
 
 def data(given: Path | None) -> Iterator[Line]:

@@ -12,6 +12,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--targets", nargs="+", metavar="TARGET", help="sm_80, sm_90, sm_100, gfx942 (default: all)"
     )
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="also replace the generated blocks of this page (docs/kernels.md)",
+    )
     parser.add_argument("--match", default="", metavar="TEXT", help="only cases whose name contains TEXT")
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER", help="also write inspection.json and inspection.md there"
@@ -22,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Inspect, print, write; the exit status is 1 if a kernel spills registers or divides integers in its hot code."""
     from ..errors import UserError
     from ..inspection.compile import TARGETS, all_cases
-    from ..inspection.report import inspect_case, markdown, roofline_markdown, worse_than_torch
+    from ..inspection.report import docs_blocks, inspect_case, markdown, roofline_markdown, worse_than_torch
 
     targets = args.targets or list(TARGETS)
     for target in targets:
@@ -57,6 +63,12 @@ def run(args: argparse.Namespace) -> int:
         (args.out / "inspection.json").write_text(json.dumps(_with_versions(rows), indent=1) + "\n")
         (args.out / "inspection.md").write_text(text + "\n")
         print(f"wrote {args.out / 'inspection.json'} and {args.out / 'inspection.md'}")
+    if args.page:
+        page = args.page.read_text()
+        for name, block in docs_blocks(rows).items():
+            begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+            page = page.split(begin)[0] + begin + block + "\n" + end + page.split(end)[1]
+        args.page.write_text(page)
     print(roofline_markdown(rows))
     print("\n".join(["", "worse than torch's kernel:", *(worse or ["nothing"])]))
     return 1 if any(row["spills"] or row["integer_divisions"] for row in rows) else 0

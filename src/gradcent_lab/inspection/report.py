@@ -43,7 +43,7 @@ def inspect_case(case: Case, target: str) -> Row:
         "shared_bytes": figures.shared,
         "warps": figures.num_warps,
         "resident_warps": figures.resident_warps,
-        "access_bytes": _element_width(case, figures),
+        "access_bytes": _element_width(figures),
         "integer_divisions": figures.divisions,
         "instructions_per_element": round(
             sum(loop.instructions / count for loop, count in zip(figures.hot, elements, strict=True)), 1
@@ -109,17 +109,9 @@ def _operands(case: Case, loop: Loop) -> int:
     return 2 if case.decay == "PROJECTED" else 1
 
 
-def _element_width(case: Case, figures: Figures) -> int:
-    """The width of the accesses to elements: the widest that moves all of a thread's elements in the hot code."""
-    widths = []
-    for loop in figures.hot:
-        if not loop.loads:
-            continue
-        wanted = _operands(case, loop) * case.dtype.itemsize * case.specialisation.per_thread
-        widths.append(
-            next((w for w in sorted(loop.loads, reverse=True) if w * loop.loads[w] >= wanted / 2), 0)
-        )
-    return min(widths)
+def _element_width(figures: Figures) -> int:
+    """The width of the accesses to elements: in each piece of hot code the one that moves most bytes."""
+    return min(max(loop.loads, key=lambda w: w * loop.loads[w]) for loop in figures.hot if loop.loads)
 
 
 def _elements_per_iteration(case: Case, figures: Figures) -> list[float]:
@@ -194,3 +186,21 @@ def worse_than_torch(rows: list[Row]) -> list[str]:
             if key in theirs and sign * (row[key] - theirs[key]) > 0:
                 lines.append(f"{what}: {key.replace('_', ' ')} {row[key]:g}, torch {theirs[key]:g}")
     return lines
+
+
+def docs_blocks(rows: list[Row]) -> dict[str, str]:
+    """Return the blocks of docs/kernels.md that come from the committed inspection."""
+    excerpt = [
+        row
+        for row in rows
+        if row["dtype"] == "float32"
+        and row["optimizer"] in ("SGDM", "Adam")
+        and row["case"] in ("rows of 64", "rows of 1,024", "rows of 4,096", "rows of 16,384", "columns")
+    ]
+    nvidia = [row for row in excerpt if row["target"] in ("sm_80", "sm_90")]
+    worse = worse_than_torch([row for row in rows if "update" not in row["case"]])
+    return {
+        "inspection": markdown(nvidia),
+        "worse": "\n".join(f"- {line}" for line in worse) or "Nothing.",
+        "roofline": roofline_markdown(excerpt),
+    }

@@ -56,5 +56,7 @@ PyObject *gradcent_layout_table(PyObject *self, PyObject *args);
 PyObject *gradcent_step_group(PyObject *self, PyObject *args);
 PyObject *gradcent_same_shapes(PyObject *self, PyObject *args);
 PyObject *gradcent_shapes(PyObject *self, PyObject *args);
+PyObject *gradcent_pointer_table(PyObject *self, PyObject *args);
+PyObject *gradcent_advance_counters(PyObject *self, PyObject *args);
 
 #endif

@@ -74,7 +74,7 @@ int gradcent_view_shape(PyObject *tensor, int *ndim, const int64_t **shape) {
     return 0;
 }
 
-int gradcent_view(PyObject *tensor, tensor_view_t *view) {
+int gradcent_view_any_device(PyObject *tensor, tensor_view_t *view) {
     dltensor_t dl;
     if (read_dltensor(tensor, &dl)) { /* torch's refusal: sparse, quantized, meta and others */
         PyErr_Clear();
@@ -84,8 +84,10 @@ int gradcent_view(PyObject *tensor, tensor_view_t *view) {
     view->ndim = dl.ndim;
     view->shape = dl.shape;
     view->strides = dl.strides;
+    view->device_type = dl.device.type;
+    view->device_id = dl.device.id;
     view->dtype = -1;
-    if (dl.device.type != DL_CPU || dl.dtype.lanes != 1 || dl.ndim > MAX_DIMS || (dl.ndim > 0 && !dl.strides)) return -1;
+    if (dl.dtype.lanes != 1 || dl.ndim > MAX_DIMS || (dl.ndim > 0 && !dl.strides)) return -1;
     if (dl.dtype.code == DL_FLOAT)
         view->dtype = dl.dtype.bits == 32 ? F32 : dl.dtype.bits == 64 ? F64 : dl.dtype.bits == 16 ? F16 : -1;
     else if (dl.dtype.code == DL_BFLOAT && dl.dtype.bits == 16)
@@ -95,4 +97,8 @@ int gradcent_view(PyObject *tensor, tensor_view_t *view) {
     for (int d = 0; d < view->ndim; d++)
         if (view->shape[d] == 0) return 0;
     return -1; /* elements without memory, such as autograd's unmaterialized zeros */
+}
+
+int gradcent_view(PyObject *tensor, tensor_view_t *view) {
+    return gradcent_view_any_device(tensor, view) || view->device_type != DL_CPU ? -1 : 0;
 }

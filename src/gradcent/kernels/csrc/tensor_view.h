@@ -13,6 +13,7 @@
 typedef struct {
     char *data;
     int ndim, dtype;
+    int device_type, device_id; /* DLPack's */
     const int64_t *shape, *strides; /* owned by the tensor */
 } tensor_view_t;
 
@@ -32,5 +33,8 @@ int gradcent_view_shape(PyObject *tensor, int *ndim, const int64_t **shape);
 /* Read a plain tensor. Runs no Python code. 0, or -1 (no exception) if it is not a dense CPU tensor of float32,
  * float64, bfloat16 or float16. */
 int gradcent_view(PyObject *tensor, tensor_view_t *view);
+
+/* The same for a tensor on any device. */
+int gradcent_view_any_device(PyObject *tensor, tensor_view_t *view);
 
 #endif
