@@ -296,3 +296,54 @@ def test_constant_vectors_come_out_zero(dtype: str) -> None:
 def test_example(verified: Any) -> None:
     what = "examples/integrations/with_optax.py: weight sums stay, float32"
     verified("JAX: optax + flax.linen", "optax", what, drift_in_example("with_optax"), 1e-6)
+
+
+def test_any_function_is_planned_from_its_jaxpr() -> None:
+    """The layouts of a plain function are those that its author contracts; the optimizer keeps the sums."""
+    shapes = {
+        **{"qkv": (18, 6), "o": (2, 3, 6), "up": (6, 10), "down": (6, 10), "scale": (6,), "table": (9, 6)},
+        **{"experts": (3, 6, 4), "kernel": (3, 3, 1, 5), "deep": (4, 6, 6), "gain": (10,)},
+    }
+    keys = jax.random.split(jax.random.key(0), len(shapes))
+    params = {
+        name: jax.random.normal(key, shape) * 0.3
+        for key, (name, shape) in zip(keys, shapes.items(), strict=True)
+    }
+
+    def apply(p: Any, x: Any, ids: Any) -> Any:
+        x = x * p["scale"] + p["table"][ids]
+        q, k, v = jnp.split(p["qkv"], 3)
+        h = (x @ q.T) * (x @ k.T) + x @ v.T
+        h = jnp.einsum("bhd,hdi->bi", h.reshape(-1, 2, 3), p["o"])
+        h = jax.nn.relu(jax.jit(lambda w, y: y @ w)(p["up"], h))
+        h = h @ (p["down"] * p["gain"] / jnp.linalg.norm(p["down"], axis=0)).T
+        mixed = jnp.einsum("bi,eio->ebo", h, p["experts"])
+        h, _ = jax.lax.scan(lambda carry, w: (jnp.tanh(carry @ w), None), h, p["deep"])
+        numbers = ("NHWC", "HWIO", "NHWC")
+        image = jax.lax.conv_general_dilated(
+            h.reshape(-1, 2, 3, 1), p["kernel"], (1, 1), "SAME", dimension_numbers=numbers
+        )
+        return 5 * (mixed**2).sum() + 5 * (image**2).sum()
+
+    x, ids = jnp.ones((4, 6)) + jnp.arange(6) * 0.1, jnp.arange(4)
+    plan = explain(apply, params, x, ids)
+    averaged = {
+        **{"qkv": (1,), "o": (0, 1), "up": (0,), "down": (1,), "experts": (1,), "kernel": (0, 1, 2)},
+        **{"deep": (1,), "scale": None, "table": None, "gain": None},
+    }
+    optimizer = optax.chain(centralize(apply, params, x, ids), optax.sgd(0.05, momentum=0.9))
+    state, trained = optimizer.init(params), params
+    for _ in range(3):
+        gradients = jax.grad(apply)(trained, x, ids)
+        updates, state = optimizer.update(gradients, state, trained)
+        trained = optax.apply_updates(trained, updates)
+    for name, dims in averaged.items():
+        entry = plan.entry((name,))
+        assert entry is not None
+        assert (entry.layout is None) == (dims is None), (name, entry.reason)
+        if dims is not None:
+            assert entry.source == "trace"
+            drift = jnp.abs(trained[name].sum(dims) - params[name].sum(dims)).max()
+            moved = jnp.abs(trained[name] - params[name]).max()
+            assert moved > 1e-4
+            assert drift < 1e-2 * moved

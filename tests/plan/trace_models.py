@@ -98,16 +98,26 @@ class Reparametrized(Model):
     def __init__(self) -> None:
         super().__init__()
         self.kernel, self.direction, self.magnitude = param(4, 1, 3, 3), param(5, 6), param(5, 1)
-        self.masked = param(6, 6)
+        self.masked, self.gain = param(6, 6), param(6)
         self.register_buffer("mask", torch.tril(torch.ones(6, 6, dtype=torch.float64)))
-        self.expected = {"kernel": rows, "direction": rows, "magnitude": None, "masked": columns}
+        self.expected = {
+            "kernel": rows,
+            "direction": rows,
+            "magnitude": None,
+            "masked": columns,
+            "gain": None,
+        }
 
     def forward(self, x: Tensor) -> Tensor:
         kernel = self.kernel
         mean, std = kernel.mean((1, 2, 3), keepdim=True), kernel.std((1, 2, 3), keepdim=True)
         image = F.conv2d(x[None, None], (kernel - mean) / (std + 1e-5))
         weight = self.magnitude * self.direction / self.direction.norm(dim=1, keepdim=True)
-        return image.sum() + F.linear(x, weight).square().sum() + (x @ (self.masked * self.mask)).sum()
+        return (
+            image.sum()
+            + F.linear(x, weight * self.gain).square().sum()
+            + (x @ (self.masked * self.mask)).sum()
+        )
 
 
 class Experts(Model):

@@ -52,6 +52,21 @@ class JaxRules:
         return False
 
 
+class FunctionRules(JaxRules):
+    """No rules: a plain function's parameters belong to no module."""
+
+    def __init__(self) -> None:
+        super().__init__(equinox=False, layer_shapes={})
+
+    def resolve(self, use: Use, shape: Shape) -> Resolved | None:
+        """Return None: the trace decides."""
+        return None
+
+    def module_name(self, use: Use) -> str:
+        """Return the function's name."""
+        return getattr(use.owner, "__name__", type(use.owner).__name__)
+
+
 Found = tuple[Parameter, Shape | None]  # the parameter, and its shape in a single layer where that is known
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..layout import Layout
 from ..plan import Entry, Layers, Override, Plan
-from ..plan.planner import Parameter, check_layers, plan_parameters
+from ..plan.planner import Parameter, Use, check_layers, plan_parameters
+from ..plan.traced import Traced
 from . import _jax_layouts as layouts
-from . import logger, require
+from . import _jax_trace, logger, require
 
 if TYPE_CHECKING:
     jax: Any
@@ -32,13 +33,27 @@ else:
 def explain(
     model: Any, *inputs: Any, layers: str = "all", overrides: Mapping[str, Override] | None = None
 ) -> Plan:
-    """Plan a flax.linen module (with the inputs of its call), a flax.nnx module or an Equinox module.
+    """Plan a flax.linen module (with the inputs of its call), a flax.nnx module, an Equinox module, or any function.
 
-    The plan's keys are the parameters' paths: ``plan.entry(("dense", "kernel"))``.
+    For a function ``apply(params, *inputs)`` the inputs are the parameters and an example: ``explain(apply, params,
+    x)``. One pass over its jaxpr shows which dims of each parameter are contracted. The plan's keys are the parameters'
+    paths: ``plan.entry(("dense", "kernel"))``.
     """
     check_layers(layers)
-    parameters, rules = _walk(model, inputs)
-    plan = Plan(plan_parameters(parameters, rules, layers=cast(Layers, layers), overrides=overrides))
+    traced: dict[Any, Traced] | None = None
+    if _is_function(model):
+        parameters, rules, traced = _trace(model, inputs)
+    else:
+        parameters, rules = _walk(model, inputs)
+    plan = Plan(
+        plan_parameters(
+            parameters,
+            rules,
+            layers=cast(Layers, layers),
+            overrides=overrides,
+            trace=None if traced is None else lambda parameter: traced.get(parameter.key),
+        )
+    )
     plan.require_something()
     return plan
 
@@ -73,6 +88,30 @@ def centralized(gradient: Any, layout: Layout) -> Any:
     return rest.reshape(gradient.shape).astype(gradient.dtype)
 
 
+def _is_function(model: Any) -> bool:
+    modules = ("flax.", "equinox.")
+    return callable(model) and not any(cls.__module__.startswith(modules) for cls in type(model).__mro__)
+
+
+def _trace(
+    function: Any, inputs: tuple[Any, ...]
+) -> tuple[list[Parameter], layouts.JaxRules, dict[Any, Traced]]:
+    if not inputs:
+        raise TypeError(
+            "a function shows its weight vectors when it is traced: pass its parameters and an example as well, "
+            "centralize(apply, params, x)"
+        )
+    params, *example = inputs
+    paths = [layouts.normal(path) for path, _ in jax.tree_util.tree_flatten_with_path(params)[0]]
+    shapes = [tuple(leaf.shape) for leaf in jax.tree_util.tree_leaves(params)]
+    parameters = [
+        Parameter(path, shape, (Use(".".join(path), function, path[-1] if path else ""),))
+        for path, shape in zip(paths, shapes, strict=True)
+    ]
+    traced = dict(zip(paths, _jax_trace.trace(function, params, example), strict=True))
+    return parameters, layouts.FunctionRules(), traced
+
+
 def _walk(model: Any, inputs: tuple[Any, ...]) -> tuple[list[Parameter], layouts.JaxRules]:
     names = {f"{cls.__module__}.{cls.__name__}" for cls in type(model).__mro__}
     is_equinox = False
@@ -88,7 +127,9 @@ def _walk(model: Any, inputs: tuple[Any, ...]) -> tuple[list[Parameter], layouts
     elif any(name.startswith("equinox.") for name in names):
         is_equinox, parameters = True, list(layouts.equinox(model))
     else:
-        raise TypeError(f"expected a flax.linen, flax.nnx or Equinox module, got {type(model).__name__}")
+        raise TypeError(
+            f"expected a flax.linen, flax.nnx or Equinox module or a function, got {type(model).__name__}"
+        )
     layer_shapes = {parameter.name: shape for parameter, shape in parameters}
     return [parameter for parameter, _ in parameters], layouts.JaxRules(is_equinox, layer_shapes)
 

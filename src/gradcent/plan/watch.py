@@ -167,8 +167,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             factors = None
             if decoded is not None:
                 factors = contracted(_without_groups(decoded, contraction.groups), dims)
-                if not factors and any(_is_broadcast(tensor, decoded, dim) for dim in dims):
-                    usage.elementwise = True  # a magnitude or a gate that is multiplied into the weight
+                if _is_scale(tensor, decoded, dims):
+                    usage.elementwise = True
                     continue
             usage.contractions.setdefault(evidence, set()).add(factors)
             usage.kinds.add(contraction.kind)
@@ -313,6 +313,16 @@ def _without_groups(decoded: Decoded, groups: int) -> Decoded:
 def _is_broadcast(tensor: Tensor, decoded: Decoded, dim: int) -> bool:
     """Whether a dim of a tensor repeats the parameter's elements."""
     return tensor.shape[dim] > 1 and not any(factor.dim is not None for factor in decoded[dim])
+
+
+def _is_scale(tensor: Tensor, decoded: Decoded, dims: tuple[int, ...]) -> bool:
+    """Whether the parameter scales the weight: a magnitude, a gate, a factor for each input."""
+    summed = [factor for dim in dims for factor in decoded[dim] if factor.dim is not None]
+    if not summed:
+        return any(_is_broadcast(tensor, decoded, dim) for dim in dims)
+    others = [dim for dim in range(tensor.dim()) if dim not in dims]
+    separates = any(factor.dim is not None for dim in others for factor in decoded[dim])
+    return not separates and any(_is_broadcast(tensor, decoded, dim) for dim in others)
 
 
 def _only_views(func: Any, operands: list[Tensor], outputs: list[Tensor]) -> bool:
