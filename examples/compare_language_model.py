@@ -32,7 +32,7 @@ class Transformer(nn.Module):
     def __init__(self, width: int = 64, layers: int = 2) -> None:
         super().__init__()
         self.characters = nn.Embedding(len(ALPHABET), width)
-        self.places = nn.Parameter(0.02 * torch.randn(LENGTH, width))
+        self.places = nn.Embedding(LENGTH, width)
         layer = nn.TransformerEncoderLayer(
             width, 4, 4 * width, dropout=0.0, batch_first=True, norm_first=True
         )
@@ -41,7 +41,7 @@ class Transformer(nn.Module):
 
     def forward(self, numbers: torch.Tensor) -> torch.Tensor:
         mask = nn.Transformer.generate_square_subsequent_mask(numbers.shape[1], device=numbers.device)
-        x = self.characters(numbers) + self.places[: numbers.shape[1]]
+        x = self.characters(numbers) + self.places.weight[: numbers.shape[1]]
         return self.out(self.norm(self.layers(x, mask=mask, is_causal=True)))
 
 
