@@ -26,7 +26,17 @@ ALLOWED: dict[str, set[str]] = {
     "detection": {"experiment", "data", "models", "store"},
     "bench": {"experiment", "data", "models", "store"},
     "inspection": set(),
-    "recipes": {"experiment", "data", "models", "store", "run", "analysis", "report", "detection"},
+    "recipes": {
+        "experiment",
+        "data",
+        "models",
+        "store",
+        "run",
+        "forecast",
+        "analysis",
+        "report",
+        "detection",
+    },
     "compare": {"experiment", "data", "store", "run", "analysis", "report"},
     "commands": {
         *("experiment", "data", "models", "store", "run", "analysis", "report", "detection", "bench"),

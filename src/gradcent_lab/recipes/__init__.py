@@ -1,4 +1,4 @@
-"""The recipes: the paper's tables and figures, and two experiments that are not in the paper.
+"""The recipes: the paper's tables and figures, and experiments that are not in the paper.
 
 A recipe module describes; what trains, draws and tabulates is in `builders` and `presentation` and is imported
 when it is called.
@@ -33,6 +33,7 @@ RECIPES: dict[str, tuple[str, str]] = {
     "overhead": ("overhead", "RECIPE"),
     "cifar100-small": ("cifar100_small", "RECIPE"),
     "unet": ("unet", "RECIPE"),
+    "forecast": ("forecast", "RECIPE"),
 }
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from gradcent_lab.forecast.calibration.datasets import ALPHABET, TEXT_LENGTH
+
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
@@ -174,6 +176,12 @@ class Transformer(nn.Module):
         mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1])
         output = self.out(self.norm(self.layers(self.embed(x) + self.places, mask=mask, is_causal=True)))
         return output
+
+
+def character_model(*, pre_norm: bool) -> nn.Module:
+    """Return a transformer over the characters of the text data."""
+    size = len(ALPHABET)
+    return Transformer(size, pre_norm=pre_norm, patches=False, tokens=TEXT_LENGTH, vocabulary=size)
 
 
 class Mixer(nn.Module):

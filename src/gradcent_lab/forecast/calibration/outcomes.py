@@ -9,15 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from gradcent_lab.forecast.calibration.study import FRESH_SEEDS, Row, best_lr, file_name, read_rows
+from gradcent_lab.forecast.calibration.study import Row, best_lr
 from gradcent_lab.forecast.calibration.tasks import Task, all_tasks
 
 HALVES_SEED = 18  # the number of the issue; chosen before any run
@@ -65,15 +64,9 @@ class Outcome:
         return self.train["all"].slower or self.test["all"].slower
 
 
-def outcomes(folder: Path) -> list[Outcome]:
-    """Return the outcome of every complete task."""
-    complete = []
-    for task in all_tasks():
-        rows = read_rows(folder / file_name(task))
-        finished = {row["seed"] for row in rows if row["phase"] == "compare" and row["arm"] == "hidden"}
-        if finished >= set(FRESH_SEEDS) and any(row["phase"] == "forecast" for row in rows):
-            complete.append(outcome(task, rows))
-    return complete
+def outcomes(rows_by_task: Mapping[str, Sequence[Row]]) -> list[Outcome]:
+    """Return the outcome of every task that has rows, in the order of the tasks."""
+    return [outcome(task, rows_by_task[task.name]) for task in all_tasks() if task.name in rows_by_task]
 
 
 def outcome(task: Task, rows: Sequence[Row]) -> Outcome:

@@ -2,19 +2,20 @@
 
 `expected` is what theory says before anything is trained: "nothing" where the inputs of most layers are
 centered by a normalization or an odd activation, "harm" where the target depends on the mean of the input,
-and "open" for the rest. It is fixed here and is not used by the forecast.
+and "open" for the rest. It is fixed here and is not used by the forecast. Networks and data are named, not built, so
+that listing the tasks does not import torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
-from gradcent_lab.forecast.calibration import datasets, networks
-from gradcent_lab.forecast.calibration.datasets import Split
+    from gradcent_lab.forecast.calibration.datasets import Split
 
 Expected = Literal["open", "nothing", "harm"]
 Optimizer = Literal["SGD", "AdamW", "Lion", "Muon"]
@@ -29,19 +30,25 @@ GRIDS: dict[str, tuple[float, ...]] = {
 
 
 @dataclass(frozen=True)
+class Part:
+    """A function of `networks` or `datasets` by name, and its arguments."""
+
+    function: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Task:
     """One network on one data set with one optimizer.
 
     family: tasks of one family go to the same half when thresholds are fixed and checked.
-    model: builds the network; called after seeding.
-    data: returns the data; called once per process.
     """
 
     name: str
     family: str
     optimizer: Optimizer
-    model: Callable[[], nn.Module]
-    data: Callable[[], Split]
+    network: Part
+    data: Part
     expected: Expected = "open"
     steps: int = 200
     batch: int = 64
@@ -51,41 +58,52 @@ class Task:
         """The grid of the task's optimizer."""
         return GRIDS[self.optimizer]
 
+    def build_model(self) -> nn.Module:
+        """Build the network; seed first."""
+        from gradcent_lab.forecast.calibration import networks
 
-def _mlp(activation: str, norm: str = "none", inputs: int = 64, outputs: int = 10) -> Callable[[], nn.Module]:
-    return lambda: networks.mlp(inputs, outputs, activation=activation, norm=norm)
+        model: nn.Module = getattr(networks, self.network.function)(**self.network.arguments)
+        return model
 
+    def load_data(self) -> Split:
+        """Load the data."""
+        from gradcent_lab.forecast.calibration import datasets
 
-def _cnn(norm: str, activation: str = "relu", ws: bool = False, outputs: int = 10) -> Callable[[], nn.Module]:
-    width = 12
-    return lambda: networks.cnn(1, outputs, activation=activation, norm=norm, ws=ws, width=width)
-
-
-def _vit(pre_norm: bool, outputs: int = 10) -> Callable[[], nn.Module]:
-    return lambda: networks.Transformer(outputs, pre_norm=pre_norm, patches=True, tokens=16)
-
-
-def _char(pre_norm: bool) -> Callable[[], nn.Module]:
-    size = len(datasets.ALPHABET)
-    return lambda: networks.Transformer(
-        size, pre_norm=pre_norm, patches=False, tokens=datasets.TEXT_LENGTH, vocabulary=size
-    )
+        split: Split = getattr(datasets, self.data.function)(**self.data.arguments)
+        return split
 
 
-def _rnn(kind: str, inputs: int, outputs: int) -> Callable[[], nn.Module]:
-    return lambda: networks.Recurrent(kind, inputs, outputs)
+def _mlp(activation: str, norm: str = "none", inputs: int = 64, outputs: int = 10) -> Part:
+    return Part("mlp", {"inputs": inputs, "outputs": outputs, "activation": activation, "norm": norm})
 
 
-def _field(inputs: int, outputs: int, activation: str, fourier: bool = False) -> Callable[[], nn.Module]:
-    return lambda: networks.coordinate(inputs, outputs, activation=activation, fourier=fourier)
+def _cnn(norm: str, activation: str = "relu", ws: bool = False, outputs: int = 10) -> Part:
+    return Part("cnn", {"channels": 1, "outputs": outputs, "activation": activation, "norm": norm, "ws": ws})
 
 
-def _table(name: str) -> Callable[[], Split]:
-    return lambda: datasets.table(name)
+def _vit(pre_norm: bool, outputs: int = 10) -> Part:
+    return Part("Transformer", {"outputs": outputs, "pre_norm": pre_norm, "patches": True, "tokens": 16})
+
+
+def _char(pre_norm: bool) -> Part:
+    return Part("character_model", {"pre_norm": pre_norm})
+
+
+def _rnn(kind: str, inputs: int, outputs: int) -> Part:
+    return Part("Recurrent", {"kind": kind, "inputs": inputs, "outputs": outputs})
+
+
+def _field(inputs: int, outputs: int, activation: str, fourier: bool = False) -> Part:
+    arguments = {"inputs": inputs, "outputs": outputs, "activation": activation, "fourier": fourier}
+    return Part("coordinate", arguments)
+
+
+def _table(name: str) -> Part:
+    return Part("table", {"name": name})
 
 
 def _mlp_tasks() -> list[Task]:
-    digits = datasets.digits
+    digits = Part("digits")
     return [
         Task("mlp relu, digits, SGD", "mlp-sgd", "SGD", _mlp("relu"), digits),
         Task("mlp gelu, digits, SGD", "mlp-sgd", "SGD", _mlp("gelu"), digits),
@@ -119,7 +137,8 @@ def _mlp_tasks() -> list[Task]:
 
 
 def _image_tasks() -> list[Task]:
-    digits, few = datasets.digits, lambda: datasets.digits(200)
+    digits, few, noisy = Part("digits"), Part("digits", {"train": 200}), Part("denoising")
+    residual = Part("residual", {"channels": 1, "outputs": 10})
     return [
         Task("cnn, digits, SGD", "cnn-none", "SGD", _cnn("none"), digits),
         Task("cnn, digits, AdamW", "cnn-none", "AdamW", _cnn("none"), digits),
@@ -136,14 +155,14 @@ def _image_tasks() -> list[Task]:
         Task("cnn GN tanh, digits, AdamW", "cnn-tanh", "AdamW", _cnn("gn", "tanh"), digits, "nothing"),
         Task("cnn BN WS, digits, SGD", "cnn-ws", "SGD", _cnn("bn", ws=True), digits),
         Task("cnn GN WS, digits, SGD", "cnn-ws", "SGD", _cnn("gn", ws=True), digits),
-        Task("residual BN, digits, SGD", "residual", "SGD", lambda: networks.residual(1, 10), digits),
-        Task("residual BN, digits, AdamW", "residual", "AdamW", lambda: networks.residual(1, 10), digits),
+        Task("residual BN, digits, SGD", "residual", "SGD", residual, digits),
+        Task("residual BN, digits, AdamW", "residual", "AdamW", residual, digits),
         Task(
             "u-net BN, denoising, SGD",
             "u-net",
             "SGD",
-            lambda: networks.UNet("bn"),
-            datasets.denoising,
+            Part("UNet", {"norm": "bn"}),
+            noisy,
             steps=120,
             batch=32,
         ),
@@ -151,8 +170,8 @@ def _image_tasks() -> list[Task]:
             "u-net GN, denoising, AdamW",
             "u-net",
             "AdamW",
-            lambda: networks.UNet("gn"),
-            datasets.denoising,
+            Part("UNet", {"norm": "gn"}),
+            noisy,
             steps=120,
             batch=32,
         ),
@@ -160,19 +179,19 @@ def _image_tasks() -> list[Task]:
 
 
 def _token_tasks() -> list[Task]:
-    digits = datasets.digits
+    digits = Part("digits")
     return [
         Task("ViT pre-LN, digits, AdamW", "vit-pre", "AdamW", _vit(True), digits, "nothing", steps=150),
         Task("ViT pre-LN, digits, SGD", "vit-pre", "SGD", _vit(True), digits, "nothing", steps=150),
         Task("ViT post-LN, digits, AdamW", "vit-post", "AdamW", _vit(False), digits, steps=150),
         Task("ViT post-LN, digits, SGD", "vit-post", "SGD", _vit(False), digits, steps=150),
         Task("ViT pre-LN, digits, Lion", "vit-pre", "Lion", _vit(True), digits, "nothing", steps=150),
-        Task("mixer, digits, AdamW", "mixer", "AdamW", lambda: networks.Mixer(10), digits, "nothing"),
+        Task("mixer, digits, AdamW", "mixer", "AdamW", Part("Mixer", {"outputs": 10}), digits, "nothing"),
         Task(
             "mixer without norm, digits, AdamW",
             "mixer",
             "AdamW",
-            lambda: networks.Mixer(10, norm=False),
+            Part("Mixer", {"outputs": 10, "norm": False}),
             digits,
         ),
         Task(
@@ -180,16 +199,16 @@ def _token_tasks() -> list[Task]:
             "text",
             "AdamW",
             _char(True),
-            datasets.text,
+            Part("text"),
             "nothing",
             steps=150,
             batch=32,
         ),
-        Task("characters post-LN, AdamW", "text", "AdamW", _char(False), datasets.text, steps=150, batch=32),
-        Task("LSTM, rows of digits, AdamW", "rnn", "AdamW", _rnn("LSTM", 8, 10), datasets.rows_of_digits),
-        Task("GRU, rows of digits, SGD", "rnn", "SGD", _rnn("GRU", 8, 10), datasets.rows_of_digits),
-        Task("RNN, adding, AdamW", "rnn-adding", "AdamW", _rnn("RNN", 2, 1), datasets.adding),
-        Task("GRU, adding, AdamW", "rnn-adding", "AdamW", _rnn("GRU", 2, 1), datasets.adding),
+        Task("characters post-LN, AdamW", "text", "AdamW", _char(False), Part("text"), steps=150, batch=32),
+        Task("LSTM, rows of digits, AdamW", "rnn", "AdamW", _rnn("LSTM", 8, 10), Part("rows_of_digits")),
+        Task("GRU, rows of digits, SGD", "rnn", "SGD", _rnn("GRU", 8, 10), Part("rows_of_digits")),
+        Task("RNN, adding, AdamW", "rnn-adding", "AdamW", _rnn("RNN", 2, 1), Part("adding")),
+        Task("GRU, adding, AdamW", "rnn-adding", "AdamW", _rnn("GRU", 2, 1), Part("adding")),
     ]
 
 
@@ -210,38 +229,39 @@ def _table_and_field_tasks() -> list[Task]:
             "coordinates",
             "AdamW",
             _field(2, 1, "relu"),
-            datasets.image_field,
+            Part("image_field"),
         ),
         Task(
             "mlp relu Fourier, image from coordinates, AdamW",
             "coordinates",
             "AdamW",
             _field(2, 1, "relu", True),
-            datasets.image_field,
+            Part("image_field"),
         ),
         Task(
             "mlp sine, image from coordinates, AdamW",
             "coordinates",
             "AdamW",
             _field(2, 1, "sine"),
-            datasets.image_field,
+            Part("image_field"),
         ),
         Task(
             "mlp tanh, image from coordinates, AdamW",
             "coordinates",
             "AdamW",
             _field(2, 1, "tanh"),
-            datasets.image_field,
+            Part("image_field"),
         ),
         Task(
-            "graph, blocks, AdamW", "graph", "AdamW", _mlp("relu", inputs=24, outputs=6), datasets.graph_nodes
+            "graph, blocks, AdamW", "graph", "AdamW", _mlp("relu", inputs=24, outputs=6), Part("graph_nodes")
         ),
-        Task("graph, blocks, SGD", "graph", "SGD", _mlp("relu", inputs=24, outputs=6), datasets.graph_nodes),
+        Task("graph, blocks, SGD", "graph", "SGD", _mlp("relu", inputs=24, outputs=6), Part("graph_nodes")),
     ]
 
 
 def _harm_tasks() -> list[Task]:
-    light, ink, mean, cancer = datasets.brightness, datasets.ink, _table("mean"), _table("breast_cancer")
+    light, ink = Part("brightness"), Part("ink")
+    mean, cancer = _table("mean"), _table("breast_cancer")
     return [
         Task("cnn GN, brightness, SGD", "harm-cnn", "SGD", _cnn("gn", outputs=5), light, "harm"),
         Task("cnn BN, brightness, AdamW", "harm-cnn", "AdamW", _cnn("bn", outputs=5), light, "harm"),
@@ -286,7 +306,7 @@ def _harm_tasks() -> list[Task]:
             "harm-flow",
             "AdamW",
             _field(7, 2, "relu"),
-            datasets.flow,
+            Part("flow"),
             "harm",
         ),
         Task(
@@ -294,7 +314,7 @@ def _harm_tasks() -> list[Task]:
             "harm-flow",
             "Lion",
             _field(7, 2, "tanh"),
-            datasets.flow,
+            Part("flow"),
             "harm",
         ),
     ]

@@ -21,15 +21,15 @@ DIVERGED = 20.0  # a mean training loss above this multiple of the first loss co
 
 @dataclass(frozen=True)
 class Run:
-    """One finished run: losses are means per sample; `accuracy` is None for regression."""
+    """One run: losses are means per sample, None where it diverged; `accuracy` is None for regression."""
 
     task: str
     arm: str
     lr: float
     seed: int
-    train_loss: float  # mean over all steps: the lower, the faster it trained
-    end_loss: float  # mean over the last tenth of the steps
-    test_loss: float
+    train_loss: float | None  # mean over all steps: the lower, the faster it trained
+    end_loss: float | None  # mean over the last tenth of the steps
+    test_loss: float | None
     accuracy: float | None
     diverged: bool
 
@@ -80,7 +80,7 @@ def batches(split: Split, size: int, steps: int, seed: int) -> Iterator[tuple[Te
 def train(task: Task, split: Split, arm: Arm, lr: float, seed: int) -> Run:
     """Train and evaluate; a run whose loss is not finite or explodes ends early and counts as diverged."""
     torch.manual_seed(seed)
-    model = task.model()
+    model = task.build_model()
     optimizers = build_optimizers(task, model, lr)
     if arm != "off":
         example = split.train_inputs[: min(task.batch, 16)]
@@ -93,7 +93,7 @@ def train(task: Task, split: Split, arm: Arm, lr: float, seed: int) -> Run:
         loss = loss_function(model(inputs), targets)
         losses.append(float(loss.detach()))
         if not math.isfinite(losses[-1]) or losses[-1] > DIVERGED * max(losses[0], 1.0):
-            return Run(task.name, arm, lr, seed, math.inf, math.inf, math.inf, None, True)
+            return Run(task.name, arm, lr, seed, None, None, None, None, True)
         model.zero_grad()
         loss.backward()
         for optimizer, schedule in zip(optimizers, schedules, strict=True):

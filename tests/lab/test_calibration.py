@@ -1,0 +1,128 @@
+"""The calibration of the forecast: its protocol, and its analysis on made-up rows whose answer is known."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+
+from gradcent_lab.forecast.calibration import outcomes as analysis
+from gradcent_lab.forecast.calibration import study, training
+from gradcent_lab.forecast.calibration.tasks import GRIDS, all_tasks
+
+
+def compare_rows(changes, arm="all", **fields):
+    rows = []
+    for seed, change in enumerate(changes):
+        for name, loss in (("off", 2.0), (arm, None if change is None else 2.0 * (1 + change))):
+            rows.append(
+                {
+                    "phase": "compare",
+                    "arm": name,
+                    "seed": seed,
+                    "lr": 0.1,
+                    "train_loss": loss,
+                    "test_loss": loss,
+                }
+                | {"diverged": loss is None, **fields}
+            )
+    return rows
+
+
+def test_there_are_enough_tasks_of_every_kind_and_names_are_unique():
+    tasks = all_tasks()
+    assert len(tasks) >= 60
+    assert len({task.name for task in tasks}) == len(tasks)
+    assert sum(task.expected == "harm" for task in tasks) >= 8
+    assert sum(task.expected == "nothing" for task in tasks) >= 12
+    assert {task.optimizer for task in tasks} == set(GRIDS)
+
+
+def test_listing_the_tasks_does_not_import_torch():
+    code = (
+        "import sys; from gradcent_lab.recipes import get; "
+        "recipe = get('forecast'); assert len(recipe.cells(recipe.scales[0], {})) > 60; assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_arms_share_weights_and_batches():
+    task = all_tasks()[0]
+    split = task.load_data()
+    first = [inputs.sum() for inputs, _ in training.batches(split, 64, 5, seed=3)]
+    second = [inputs.sum() for inputs, _ in training.batches(split, 64, 5, seed=3)]
+    assert first == second
+    runs = [training.train(task, split, "off", 0.1, 3) for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+def test_a_task_runs_and_gc_in_the_input_layer_hurts_where_the_label_is_brightness():
+    """Theorem 4.1: with the input layer centralized the network cannot read the image's mean."""
+    task = next(task for task in all_tasks() if task.name == "mlp relu, brightness, SGD")
+    rows = study.run_task(task, fresh_seeds=range(3))
+    found = analysis.outcome(task, rows)
+    assert found.train["all"].mean > 0.2
+    assert found.train["hidden"].mean < found.train["all"].mean - 0.2
+    assert found.explained > 0.8
+    assert 0.05 < found.removed < 0.5
+
+
+def test_the_paired_change_is_the_geometric_mean_with_students_interval():
+    changes = [0.1, 0.2, 0.3]
+    result = analysis.paired_change(compare_rows(changes), "all", "train_loss")
+    logs = [math.log1p(change) for change in changes]
+    mean = sum(logs) / 3
+    deviation = math.sqrt(sum((value - mean) ** 2 for value in logs) / 2)
+    half = 4.302652729911275 * deviation / math.sqrt(3)  # Student's 97.5 % quantile for 2 degrees of freedom
+    assert result.mean == pytest.approx(math.expm1(mean))
+    assert result.low == pytest.approx(math.expm1(mean - half))
+    assert result.high == pytest.approx(math.expm1(mean + half))
+    assert (result.better, result.pairs) == (0, 3)
+
+
+def test_a_diverged_arm_counts_as_slower():
+    result = analysis.paired_change(compare_rows([-0.3, None, -0.2]), "all", "train_loss")
+    assert result.diverged == 1
+    assert result.slower
+    assert not result.faster
+
+
+def made_up(task, removed, change, explained=0.0):
+    stable = analysis.Change(change, change - 0.01, change + 0.01, 8 * (change < 0), 8, 0)
+    rates = {"off": 0.1, "all": 0.1, "hidden": 0.1}
+    both = {"all": stable, "hidden": stable}
+    return analysis.Outcome(task, removed, 0.0, explained, rates, both, both)
+
+
+def test_a_perfect_forecast_passes_the_check_and_a_useless_one_does_not():
+    tasks = all_tasks()
+    perfect = [made_up(task, index / len(tasks), -index / len(tasks)) for index, task in enumerate(tasks)]
+    facts = analysis.check(perfect)
+    assert facts["rank_correlation_fresh"][0] == pytest.approx(-1)
+    assert facts["false_promises"] == []
+    reverse = [
+        made_up(task, index / len(tasks), 0.2 - index / len(tasks))
+        for index, task in enumerate(reversed(tasks))
+    ]
+    assert analysis.check(reverse)["harms"] > 0
+    useless = [made_up(task, (37 * i % 72) / 72, (i % 5) / 5 - 0.5) for i, task in enumerate(tasks)]
+    assert abs(analysis.check(useless)["rank_correlation_fresh"][0]) < 0.5
+
+
+def test_the_threshold_separates_harm_on_the_first_half():
+    tasks = all_tasks()
+    found = [
+        made_up(task, 0.2, 0.3 if i % 3 == 0 else -0.2, 0.9 if i % 3 == 0 else 0.1)
+        for i, task in enumerate(tasks)
+    ]
+    facts = analysis.check(found)
+    assert 0.1 < facts["warning_threshold"] < 0.9
+    assert facts["missed_harms"] == []
+    assert facts["false_warnings"] == []
+
+
+def test_families_are_never_divided():
+    found = [made_up(task, 0.1, 0.0) for task in all_tasks()]
+    first, second = analysis.halves(found)
+    assert not {entry.task.family for entry in first} & {entry.task.family for entry in second}
+    assert min(len(first), len(second)) > 20
