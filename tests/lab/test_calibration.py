@@ -41,7 +41,8 @@ def test_there_are_enough_tasks_of_every_kind_and_names_are_unique():
 def test_listing_the_tasks_does_not_import_torch():
     code = (
         "import sys; from gradcent_lab.recipes import get; "
-        "recipe = get('forecast'); assert len(recipe.cells(recipe.scales[0], {})) > 60; assert 'torch' not in sys.modules"
+        "recipe = get('forecast'); assert len(recipe.cells(recipe.scales[0], {})) > 60; "
+        "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

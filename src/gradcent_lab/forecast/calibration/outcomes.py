@@ -154,6 +154,8 @@ def rank_correlation(found: Sequence[Outcome], resamples: int = 4000) -> tuple[f
     """Return Spearman's correlation of share removed and change of loss, with a bootstrap 95 % interval."""
     pairs = np.array([(entry.removed, entry.train["all"].mean) for entry in found])
     pairs = pairs[np.isfinite(pairs).all(1)]
+    if len(np.unique(pairs[:, 0])) < 2 or len(np.unique(pairs[:, 1])) < 2:
+        return math.nan, math.nan, math.nan
     rho = float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic)
     generator = np.random.default_rng(0)
     values = []

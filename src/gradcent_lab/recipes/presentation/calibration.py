@@ -67,8 +67,8 @@ def tables(records: Sequence[RunRecord]) -> list[Table]:
             for entry in sorted(found, key=lambda entry: entry.removed)
         ),
         (
-            "Change of the mean training loss, or of the test loss, in %, with its 95 % interval over 8 pairs. Each arm "
-            "is tuned over the same learning rates.",
+            "Change of the mean training loss, or of the test loss, in %, with its 95 % interval over 8 pairs. Each "
+            "arm is tuned over the same learning rates.",
         ),
     )
     return [*([check_table(check(found))] if len(found) >= FEWEST else []), every]
