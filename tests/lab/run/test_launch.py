@@ -138,11 +138,14 @@ def test_a_failure_on_one_rank_fails_the_run_on_all_and_the_next_run_follows(tmp
     ]
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=170)
     assert answer.returncode == 0, answer.stderr[-2000:]
-    messages = {"loss": "the loss became nan", "write": "the disk is broken"}
-    for rank in (0, 1):
-        line = next(line for line in answer.stdout.splitlines() if line.startswith(f"rank {rank}:"))
-        assert "1 of 2 runs failed, the rest is stored" in line
-        assert messages.get(kind, "cannot read image 7") in line
-    (record,) = store.load(tmp_path)
-    assert record.cell == "good"
+    runs = {record.cell: record for record in store.load(tmp_path)}
+    assert not runs["good"].diverged
+    if kind == "loss":  # a run that diverges is a result
+        assert "the loss became nan" in runs["bad"].diverged
+    else:
+        assert "bad" not in runs
+        for rank in (0, 1):
+            line = next(line for line in answer.stdout.splitlines() if line.startswith(f"rank {rank}:"))
+            assert "1 of 2 runs failed, the rest is stored" in line
+            assert {"write": "the disk is broken"}.get(kind, "cannot read image 7") in line
     assert not any(run_lock.is_held(folder) for folder in tmp_path.glob("toy/*"))
