@@ -1,6 +1,6 @@
 """A failure on one process of a launch becomes a failure on all, at the same point, before anything waits for it.
 
-Collectives match by order. A process that raises between two of them leaves the others waiting for ever, or
+Collectives match by order. A process that raises between two of them leaves the others waiting indefinitely, or
 pairs its next collective with the wrong one of theirs. So the processes exchange one flag after every block
 that can fail on one of them alone: reading a batch, the forward pass and the loss, every file that only the
 first process writes, and the end of a run. The flags travel by a gloo group of their own, which needs no
