@@ -51,8 +51,10 @@ def _is_tracing() -> bool:
     """Whether Dynamo is tracing. It runs `_init_group` as Python code, where older releases report no compilation."""
     if torch.compiler.is_compiling():
         return True
-    guards = sys.modules.get("torch._guards")
-    return guards is not None and guards.TracingContext.try_get() is not None
+    context = getattr(
+        sys.modules.get("torch._guards"), "TracingContext", None
+    )  # private: absent means not tracing
+    return context is not None and context.try_get() is not None
 
 
 def mark_step(step: Callable[..., Any]) -> Callable[..., Any]:

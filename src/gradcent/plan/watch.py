@@ -50,7 +50,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if torch._C._current_graph_task_id() != -1:  # a backward pass inside the forward pass
+        if _in_backward():  # a backward pass inside the forward pass
             return func(*args, **kwargs)
         if _is_composite(func):
             with self:
@@ -334,6 +334,12 @@ def _only_views(func: Any, operands: list[Tensor], outputs: list[Tensor]) -> boo
 
 
 @functools.cache
+def _in_backward() -> bool:
+    """Whether autograd is running a backward pass on this thread; torch has no public function for it."""
+    task = getattr(torch._C, "_current_graph_task_id", None)
+    return task is not None and task() != -1
+
+
 def _is_composite(func: Any) -> bool:
     """In inference mode composite operators arrive whole."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace == "prim":
