@@ -40,32 +40,33 @@ if TYPE_CHECKING:
 class Experiment:
     """A training run, but for the seed and for whether gradients are centralized.
 
-    name: a short word, used for the folder of its runs and in tables.
-    model: builds the network; called after seeding, so equal seeds give equal initial weights.
-    train_data, eval_data: a map-style `Dataset` of (input, target) pairs, which the lab shuffles and batches
-        (random augmentation inside it is seeded per sample, so both arms see the same images); or an iterable
-        of ready (inputs, targets) batches, such as a `DataLoader`, which is iterated once per epoch after
-        seeding; or a function of no arguments that returns either.
-    loss: (output, target) -> the mean loss of a batch.
-    metric: (output, target) -> one value per sample (or one value for the batch); its mean is reported,
-        times 100 where it is boolean, so a correctness comes out as a percentage.
-    optimizer: (parameters) -> a `torch.optim.Optimizer`.
-    schedule: (optimizer, steps per epoch) -> a learning rate scheduler, stepped after every optimizer step.
-    parameters: (model) -> what `optimizer` is given; all parameters where it is None.
-    drop_last, eval_drop_last: whether a last partial batch is left out. The authors left it out of training
-        and, on ImageNet, of validation too.
-    observe: (model) -> numbers to keep for every iteration, called between backward and step.
-    clip: the largest norm of the whole gradient; clipping comes before centralization.
-    forward: (model, inputs, targets) -> output, in training, for models that are not called with inputs alone.
-    evaluate: (model, batches, accelerator) -> named numbers over all evaluation data, in place of the mean of
-        `metric`; they are kept for every epoch, and the one called `metric_name` is the run's.
-    metrics: the names of what `evaluate` returns; each becomes a line of the report's table.
-    recalibrate_bn: evaluate with BatchNorm statistics that are re-estimated on training batches instead of the
-        running ones. Without it, the last epoch is evaluated both ways and `compare` warns if they disagree.
-    closing: (model, folder) -> None, called once at the end to leave more files in the run's folder; the folder
-        is None in all processes but the first.
-    settings: everything that tells this experiment from another, as JSON values. Left None, it is read off
-        the objects above and the source files they come from.
+    Attributes:
+        name: a short word, used for the folder of its runs and in tables.
+        model: builds the network; called after seeding, so equal seeds give equal initial weights.
+        train_data, eval_data: a map-style `Dataset` of (input, target) pairs, which the lab shuffles and batches
+            (random augmentation inside it is seeded per sample, so both arms see the same images); or an iterable
+            of ready (inputs, targets) batches, such as a `DataLoader`, which is iterated once per epoch after
+            seeding; or a function of no arguments that returns either.
+        loss: (output, target) -> the mean loss of a batch.
+        metric: (output, target) -> one value per sample (or one value for the batch); its mean is reported,
+            times 100 where it is boolean, so a correctness comes out as a percentage.
+        optimizer: (parameters) -> a `torch.optim.Optimizer`.
+        schedule: (optimizer, steps per epoch) -> a learning rate scheduler, stepped after every optimizer step.
+        parameters: (model) -> what `optimizer` is given; all parameters where it is None.
+        drop_last, eval_drop_last: whether a last partial batch is left out. The authors left it out of training
+            and, on ImageNet, of validation too.
+        observe: (model) -> numbers to keep for every iteration, called between backward and step.
+        clip: the largest norm of the whole gradient; clipping comes before centralization.
+        forward: (model, inputs, targets) -> output, in training, for models that are not called with inputs alone.
+        evaluate: (model, batches, accelerator) -> named numbers over all evaluation data, in place of the mean of
+            `metric`; they are kept for every epoch, and the one called `metric_name` is the run's.
+        metrics: the names of what `evaluate` returns; each becomes a line of the report's table.
+        recalibrate_bn: evaluate with BatchNorm statistics that are re-estimated on training batches instead of the
+            running ones. Without it, the last epoch is evaluated both ways and `compare` warns if they disagree.
+        closing: (model, folder) -> None, called once at the end to leave more files in the run's folder; the folder
+            is None in all processes but the first.
+        settings: everything that tells this experiment from another, as JSON values. Left None, it is read off
+            the objects above and the source files they come from.
     """
 
     name: str
