@@ -15,6 +15,7 @@ from torch import Tensor
 
 from . import triton_check, triton_launch
 from .fused_steps import FusedRule, StepArgs
+from .native import Unsupported
 from .triton_tables import Layouts, interpreted
 
 __all__ = ["available", "centralize_", "centralized", "interpreted", "reason", "step_group", "step_lists"]
@@ -107,7 +108,7 @@ def step_group(
 
     False: the kernels cannot take this group, nothing was changed.
     """
-    if not params or not available():
+    if not params or not available() or not _has_memory(params[0]):
         return False
     return triton_launch.step_group(rule, params, state, layouts, args, triton_check.require)
 
@@ -115,4 +116,11 @@ def step_group(
 def _require(tensors: list[Tensor]) -> None:
     if not available():
         raise RuntimeError(reason())
+    if not _has_memory(tensors[0]):
+        raise Unsupported("a fake tensor has no memory that a kernel could read")
     triton_check.require(tensors[0].device, {t.dtype for t in tensors})
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether a tensor's values are its memory; those of a fake tensor, or of one with its own dispatch, are not."""
+    return type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__

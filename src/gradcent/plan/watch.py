@@ -333,13 +333,13 @@ def _only_views(func: Any, operands: list[Tensor], outputs: list[Tensor]) -> boo
     return all(id(tensor.untyped_storage()) in storages for tensor in outputs)
 
 
-@functools.cache
 def _in_backward() -> bool:
     """Whether autograd is running a backward pass on this thread; torch has no public function for it."""
     task = getattr(torch._C, "_current_graph_task_id", None)
     return task is not None and task() != -1
 
 
+@functools.cache
 def _is_composite(func: Any) -> bool:
     """In inference mode composite operators arrive whole."""
     if not isinstance(func, torch._ops.OpOverload) or func.namespace == "prim":

@@ -152,7 +152,7 @@ def _norm(name: str) -> Callable[[int], nn.Module]:
         "gn": group_norm,
     }
     if name not in norms:
-        raise UserError(f"norm {name!r} is not known: choose one of {', '.join(norms)}")
+        raise UserError(f"unknown norm {name!r}: choose one of {', '.join(norms)}")
     return norms[name]
 
 

@@ -17,7 +17,7 @@ SCALES = (
         "full",
         "72 tasks, 4 or 5 learning rates with 2 tuning seeds, then 8 fresh seeds; about 40 minutes on one core",
     ),
-    Scale("smoke", "3 tasks", sizes={"tasks": SMOKE_TASKS}),
+    Scale("smoke", "3 of the 72 tasks, with the same seeds", sizes={"tasks": SMOKE_TASKS}),
 )
 
 

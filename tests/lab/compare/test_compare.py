@@ -213,10 +213,12 @@ def test_optimizer_words():
         compare.parse_optimizer("__import__('os').system('true')")
 
 
-@pytest.mark.parametrize("command", [["demo"], ["compare", f"{HERE}:toy"], ["report"]])
-def test_without_the_extra_the_pip_line_is_named(capsys, monkeypatch, command):
+@pytest.mark.parametrize(
+    ("command", "extra"), [(["demo"], "demo"), (["compare", f"{HERE}:toy"], "lab"), (["report"], "lab")]
+)
+def test_without_the_extra_the_pip_line_is_named(capsys, monkeypatch, command, extra):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(command) == 2
     error = capsys.readouterr().err
-    assert "pip install -e '.[lab]' in a clone of gradcent" in error
+    assert f"pip install -e '.[{extra}]' in a clone of gradcent" in error
     assert error.count("\n") == 1
