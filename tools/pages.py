@@ -60,6 +60,11 @@ def bench() -> str:
         + ", ".join(f"{number} of {about}" for about, number in missed.items())
         + ". [Why](docs/kernels.md#where-it-falls-short)."
     )
+    if "OpenMP" in machine["kernels"]:
+        lines.append(
+            "\n**These figures are of the kernels before they moved to documented interfaces of torch.** Steps of many small tensors "
+            "have become slower since: [how much](docs/kernels.md#where-it-falls-short). A new run is due."
+        )
     return "\n".join(lines)
 
 
