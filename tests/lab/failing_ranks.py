@@ -69,7 +69,7 @@ def main() -> None:
     try:
         run_tasks(tasks, Path(sys.argv[1]), options=Options(checkpoint_seconds=0.0), keep_going=True)
     except UserError as error:
-        print(f"rank {RANK}: {error}", flush=True)
+        os.write(1, f"rank {RANK}: {error}\n".encode())  # one write: both ranks share the pipe
 
 
 if __name__ == "__main__":
