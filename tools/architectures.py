@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 import sys
 import time
 import warnings
@@ -206,7 +207,8 @@ def run(pairs: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
         try:
             model, example = build(library, name)
         except Exception as error:
-            yield line | {"not_built": f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"}
+            reason = re.sub(r"'?/\S*", "…", str(error).splitlines()[0])  # no paths of this machine
+            yield line | {"not_built": f"{type(error).__name__}: {reason[:120]}"}
             continue
         try:
             yield line | compare(model, example)

@@ -43,7 +43,7 @@ def apply(mutation: Mutation, copy: Path) -> None:
     if text.count(mutation.old) != 1:
         raise SystemExit(
             f"{mutation.name}: its line stands {text.count(mutation.old)} times in {mutation.file}, not once; "
-            "mend tools/mutation_list.py"
+            "correct tools/mutation_list.py"
         )
     path.write_text(text.replace(mutation.old, mutation.new))
     if path.suffix in (".c", ".h"):

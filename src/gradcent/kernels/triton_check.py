@@ -67,7 +67,7 @@ def message(result: Result) -> str:
 
 
 def check(device: torch.device, dtype: torch.dtype) -> Result:
-    """Run SGD with momentum, Adam and centralize on small tensors of all kinds and compare with the reference."""
+    """Step SGD with momentum and AdamW on small tensors of all kinds and compare with the reference."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
     if dtype not in TOLERANCE:
         return Result(name, dtype)  # refused for its dtype elsewhere

@@ -19,10 +19,10 @@ class Adam(ExplicitStep, torch.optim.Adam):
     @explicit_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Perform a single optimization step."""
-        return adam_step(self, closure, fused_steps.ADAM, adam)
+        return adam_step(self, closure, fused_steps.ADAM)
 
 
-def adam_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, functional: Any) -> Any:
+def adam_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule) -> Any:
     """Step Adam or AdamW, which differ in how they decay."""
     optimizer._check_graph_capture()
     loss = call_closure(closure)
@@ -35,20 +35,15 @@ def adam_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, functio
         exp_avg_sqs: list[Tensor] = []
         max_exp_avg_sqs: list[Tensor] = []
         steps: list[Tensor] = []
-        # Until torch 2.6 AdamW is no subclass of Adam; its _init_group takes one argument more.
-        amsgrad = () if functional is adam else (group["amsgrad"],)
         has_complex = optimizer._init_group(
-            group, params, grads, *amsgrad, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps
+            group, params, grads, exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps
         )
         states = [exp_avgs, exp_avg_sqs, max_exp_avg_sqs, steps]
         if optimizer._try_fused_lists(rule, group, params, grads, states):
             continue
         grads, recorded = optimizer._before_update(group, params, grads)
         beta1, beta2 = group["betas"]
-        options = {}
-        if "decoupled_weight_decay" in group:  # since torch 2.7, where AdamW became a subclass of Adam
-            options["decoupled_weight_decay"] = group["decoupled_weight_decay"]
-        functional(
+        adam(
             params,
             grads,
             exp_avgs,
@@ -69,7 +64,7 @@ def adam_step(optimizer: Any, closure: Any, rule: fused_steps.FusedRule, functio
             fused=group["fused"],
             grad_scale=getattr(optimizer, "grad_scale", None),
             found_inf=getattr(optimizer, "found_inf", None),
-            **options,
+            decoupled_weight_decay=group["decoupled_weight_decay"],
         )
         optimizer._after_update(params, recorded)
     return loss

@@ -6,15 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.optim.adam import adam
-from torch.optim.adamw import adamw
 
 from ..kernels import fused_steps
 from ._explicit_step import ExplicitStep, explicit_step
 from .adam import adam_step
-
-# Until torch 2.6 AdamW has a functional form of its own.
-_functional = adam if issubclass(torch.optim.AdamW, torch.optim.Adam) else adamw
 
 
 class AdamW(ExplicitStep, torch.optim.AdamW):
@@ -23,4 +18,4 @@ class AdamW(ExplicitStep, torch.optim.AdamW):
     @explicit_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Perform a single optimization step."""
-        return adam_step(self, closure, fused_steps.ADAMW, _functional)
+        return adam_step(self, closure, fused_steps.ADAMW)
