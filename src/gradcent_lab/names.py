@@ -27,8 +27,8 @@ def _problem(name: str) -> str | None:
         return "it is empty"
     if name in (".", ".."):
         return "it means another folder"
-    if found := sorted(set(name) & _RESERVED):
-        return f"it contains {' '.join(found)}"
+    if reserved := sorted(set(name) & _RESERVED):
+        return f"it contains {' '.join(reserved)}"
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
         return "it contains control characters or halves of surrogate pairs"
     if name != name.strip() or name.endswith("."):

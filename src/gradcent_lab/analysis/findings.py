@@ -123,8 +123,8 @@ def by_metric(record: RunRecord) -> list[RunRecord]:
         best = curves[record.best_epoch - 1]["eval_metric"]
         last = curves[-1]["eval_metric"]
         cell = f"{record.cell} {metric}"
-        own = {"cell": cell, "metric_name": metric, "best": best, "last": last, "curves": curves}
-        records.append(replace(record, **own, metrics=()))
+        summary = {"cell": cell, "metric_name": metric, "best": best, "last": last, "curves": curves}
+        records.append(replace(record, **summary, metrics=()))
     return records
 
 
@@ -157,12 +157,12 @@ def findings(
         same = digest([shared, record.config.get("numerics")])
         cells[record.study, record.scale, record.cell, same].append(record)
     labels = _labels(cells)
-    found: list[Finding] = []
+    results: list[Finding] = []
     for key, runs in cells.items():
-        found += _cell(labels[key], runs, judge_by)
+        results += _cell(labels[key], runs, judge_by)
     if with_claims and table is not None:
-        found += _not_run(found, table, epoch)
-    return sorted(found, key=_order)
+        results += _not_run(results, table, epoch)
+    return sorted(results, key=_order)
 
 
 def _place(record: RunRecord) -> tuple[str, str, str]:
@@ -171,10 +171,10 @@ def _place(record: RunRecord) -> tuple[str, str, str]:
 
 def _arms_own(records: Iterable[RunRecord]) -> dict[tuple[str, str, str], set[str]]:
     """The settings that an arm of a cell replaces on purpose: they do not tell configurations apart."""
-    own: dict[tuple[str, str, str], set[str]] = defaultdict(set)
+    options_by_arm: dict[tuple[str, str, str], set[str]] = defaultdict(set)
     for record in records:
-        own[_place(record)] |= set(record.config["arm"].get("settings") or {})
-    return own
+        options_by_arm[_place(record)] |= set(record.config["arm"].get("settings") or {})
+    return options_by_arm
 
 
 def label_arms(records: Sequence[RunRecord]) -> list[RunRecord]:
@@ -345,8 +345,8 @@ def _labels(cells: Mapping[CellKey, Sequence[RunRecord]]) -> dict[CellKey, str]:
         differing = [n for n in names if len({repr(flat.get(n)) for flat in settings.values()}) > 1]
         readable = [n for n in differing if not n.startswith(("sources", "architecture"))][:3]
         for number, key in enumerate(keys, start=1):
-            words = ", ".join(f"{n} {settings[key].get(n)}" for n in readable) or f"version {number}"
-            labels[key] = f"{cell} ({words})" if len(keys) > 1 else cell
+            options = ", ".join(f"{n} {settings[key].get(n)}" for n in readable) or f"version {number}"
+            labels[key] = f"{cell} ({options})" if len(keys) > 1 else cell
     return labels
 
 
@@ -360,11 +360,11 @@ def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _not_run(found: Sequence[Finding], table: int, epoch: Epoch) -> list[Finding]:
+def _not_run(results: Sequence[Finding], table: int, epoch: Epoch) -> list[Finding]:
     """Return the claims of the table for which `found` has no run at its scale."""
     missing = []
-    for study, scale in sorted({(finding.study, finding.scale) for finding in found}):
-        here = [finding for finding in found if (finding.study, finding.scale) == (study, scale)]
+    for study, scale in sorted({(finding.study, finding.scale) for finding in results}):
+        here = [finding for finding in results if (finding.study, finding.scale) == (study, scale)]
         done = {finding.claim.cell for finding in here if finding.claim}
         for claim in paper_claims.paired_claims():
             if claim.table == table and claim.cell not in done:

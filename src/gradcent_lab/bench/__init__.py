@@ -1,1 +1,1 @@
-"""`gradcent bench`: what a step with GC costs on this machine, beside every other way of taking it."""
+"""`gradcent bench`: the cost of an optimizer step with GC on this machine, beside other implementations."""

@@ -52,16 +52,16 @@ def host_time(count: int, rounds: int = 40) -> dict[str, Any]:
         raise UserError("set TRITON_INTERPRET=1 to measure the host time of a GPU step without a GPU")
     tensors = Tensors(small_tensors(count))
     empty = Tensors([((0, 32), None)] * count)
-    ours = gradcent.optim.AdamW(tensors.parameters, plan=tensors.plan, kernel="triton")
-    theirs = torch.optim.AdamW(empty.parameters, fused=True)
+    our_adamw = gradcent.optim.AdamW(tensors.parameters, plan=tensors.plan, kernel="triton")
+    torch_adamw = torch.optim.AdamW(empty.parameters, fused=True)
     times: dict[str, list[float]] = {OURS: [], TORCH: []}
     with no_launches() as launched:
         for _ in range(3):  # creates states and tables
-            ours.step()
-            theirs.step()
+            our_adamw.step()
+            torch_adamw.step()
         before = len(launched)
         for _ in range(rounds):
-            for name, step in ((OURS, ours.step), (TORCH, theirs.step)):
+            for name, step in ((OURS, our_adamw.step), (TORCH, torch_adamw.step)):
                 start = time.perf_counter()
                 step()
                 times[name].append((time.perf_counter() - start) * 1e3)

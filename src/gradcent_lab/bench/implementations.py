@@ -1,4 +1,4 @@
-"""Every way of taking the same step: torch's forms without GC, those with the loop everyone writes, ours."""
+"""The implementations that are measured: torch's without GC, torch's after the usual centralization loop, and ours."""
 
 from __future__ import annotations
 
@@ -38,33 +38,37 @@ class Tensors:
         self.parameters = [
             torch.nn.Parameter(torch.randn(shape, device=device) * 0.05) for shape, _ in listed
         ]
-        for each in self.parameters:
-            each.grad = torch.randn_like(each) * 1e-3
-        self.numel = sum(each.numel() for each in self.parameters)
+        for param in self.parameters:
+            param.grad = torch.randn_like(param) * 1e-3
+        self.numel = sum(param.numel() for param in self.parameters)
         self.plan = gradcent.Plan.of_tensors(
             {
-                f"{i}": (each, layout)
-                for i, (each, layout) in enumerate(zip(self.parameters, self.layouts, strict=True))
+                f"{i}": (param, layout)
+                for i, (param, layout) in enumerate(zip(self.parameters, self.layouts, strict=True))
             }
         )
 
 
 def contenders(tensors: Tensors, optimizer: str, *, everything: bool = True) -> dict[str, Step]:
-    """Return each contender's step. All share one set of states, which torch's and ours have in common."""
+    """Return the step of each implementation. They share one optimizer state: torch's and ours have the same fields."""
     name, options, _ = OPTIMIZERS[optimizer]
     decoupled = optimizer == "SGDW"
     ours = getattr(gradcent.optim, "SGDW" if decoupled else name)(
         tensors.parameters, plan=tensors.plan, **options
     )
     steps: dict[str, Step] = {OURS: ours.step}
-    ours.step()  # makes the states
+    ours.step()  # creates the states
     plain = {**options, "weight_decay": 0.0} if decoupled else options
     for form, flags in FORMS.items():
         if not everything and form != "torch fused":
             continue
-        theirs = getattr(torch.optim, name)(tensors.parameters, **plain, **flags)
-        theirs.state = ours.state
-        step = _with_decoupled(theirs.step, tensors.parameters, options, form) if decoupled else theirs.step
+        torch_optimizer = getattr(torch.optim, name)(tensors.parameters, **plain, **flags)
+        torch_optimizer.state = ours.state
+        step = (
+            _with_decoupled(torch_optimizer.step, tensors.parameters, options, form)
+            if decoupled
+            else torch_optimizer.step
+        )
         steps[form] = step
         steps[f"naive GC + {form}"] = _after(_naive(tensors.parameters), step)
         if form == "torch fused":
@@ -83,12 +87,12 @@ def _after(first: Step, then: Step) -> Step:
 
 
 def _naive(parameters: list[torch.nn.Parameter]) -> Step:
-    """The loop that is in every blog post."""
+    """Centralize each gradient in a Python loop, as most tutorials do."""
 
     def centralize() -> None:
-        for each in parameters:
-            if each.grad is not None and each.grad.dim() > 1:
-                each.grad.add_(-each.grad.mean(dim=tuple(range(1, each.grad.dim())), keepdim=True))
+        for param in parameters:
+            if param.grad is not None and param.grad.dim() > 1:
+                param.grad.add_(-param.grad.mean(dim=tuple(range(1, param.grad.dim())), keepdim=True))
 
     return centralize
 
@@ -96,14 +100,14 @@ def _naive(parameters: list[torch.nn.Parameter]) -> Step:
 def _with_decoupled(
     step: Step, parameters: list[torch.nn.Parameter], options: dict[str, Any], form: str
 ) -> Step:
-    """torch has no SGDW: shrink the weights first, the way the form would."""
+    """Apply decoupled decay before torch's step, in the style of `form`: torch has no SGDW."""
     kept = 1 - options["lr"] * options["weight_decay"]
 
     @torch.no_grad()
     def shrink() -> None:
         if form == "torch loop":
-            for each in parameters:
-                each.mul_(kept)
+            for param in parameters:
+                param.mul_(kept)
         else:
             torch._foreach_mul_(list[Tensor](parameters), kept)
 
@@ -126,4 +130,4 @@ def _pytorch_optimizer(parameters: list[torch.nn.Parameter]) -> Step | None:
 
 def gradients(tensors: Tensors) -> list[Tensor]:
     """Return the gradients, for the passes that touch nothing else."""
-    return [each.grad for each in tensors.parameters if each.grad is not None]
+    return [param.grad for param in tensors.parameters if param.grad is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 from gradcent import Layout
 from gradcent.kernels import native
-from gradcent_lab.bench import implementations as field
+from gradcent_lab.bench import implementations
 from gradcent_lab.bench.parameter_lists import LISTS, Listed, small_tensors
 from gradcent_lab.bench.timing import interleaved, noise, ratio, summary, temporaries
 
@@ -17,15 +18,15 @@ FUSED, NAIVE = "torch fused", "naive GC + torch fused"
 
 
 def steps(name: str, optimizer: str, rounds: int) -> dict[str, Any]:
-    """All contenders on one list with one optimizer."""
-    tensors = field.Tensors(LISTS[name]())
-    found = field.contenders(tensors, optimizer)
-    # An in-place add in the same rounds says what the memory can do just now.
+    """Measure all implementations on one list with one optimizer."""
+    tensors = implementations.Tensors(LISTS[name]())
+    contenders = implementations.contenders(tensors, optimizer)
+    # An in-place add in the same rounds measures the bandwidth that the memory has at this time.
     a, b = torch.zeros(1 << 25), torch.ones(1 << 25)
-    slow = [each for each in found if not each.endswith("torch fused") and each != field.OURS]
-    timed = interleaved({**found, "a.add_(b)": lambda: a.add_(b)}, rounds, seldom=slow)
-    moved = field.OPTIMIZERS[optimizer][2] * tensors.numel
-    reached = bandwidth(timed[field.OURS], moved)
+    slow = [key for key in contenders if not key.endswith("torch fused") and key != implementations.OURS]
+    timed = interleaved({**contenders, "a.add_(b)": lambda: a.add_(b)}, rounds, seldom=slow)
+    moved = implementations.OPTIMIZERS[optimizer][2] * tensors.numel
+    reached = bandwidth(timed[implementations.OURS], moved)
     limit = bandwidth(timed["a.add_(b)"], 12 * a.numel())
     return {
         "list": name,
@@ -33,26 +34,32 @@ def steps(name: str, optimizer: str, rounds: int) -> dict[str, Any]:
         "parameters": tensors.numel,
         "tensors": len(tensors.parameters),
         "times": summary(timed),
-        "ours_over_fused": ratio(timed, field.OURS, FUSED),
-        "naive_over_ours": ratio(timed, NAIVE, field.OURS),
+        "ours_over_fused": ratio(timed, implementations.OURS, FUSED),
+        "naive_over_ours": ratio(timed, NAIVE, implementations.OURS),
         "gigabytes_per_second": reached,
         "add_gigabytes_per_second": limit,
         "share_of_add": reached / limit,
-        "temporary_bytes": {each: temporaries(found[each]) for each in (field.OURS, FUSED, NAIVE)},
+        "temporary_bytes": {
+            key: temporaries(contenders[key]) for key in (implementations.OURS, FUSED, NAIVE)
+        },
     }
 
 
 def bandwidth(times: list[float], moved: int) -> float:
-    """Bandwidth of the median time, in GB/s."""
+    """Return the bandwidth of the median time, in GB/s."""
     middle = sorted(times)[len(times) // 2]
     return moved / middle / 1e6
 
 
 def centralize_pass(name: str, rounds: int) -> dict[str, Any]:
-    """What attach adds for an optimizer without a fused step, beside one read and write of the gradients."""
-    tensors = field.Tensors(LISTS[name]())
-    own = [(g, layout) for g, layout in zip(field.gradients(tensors), tensors.layouts, strict=True) if layout]
-    grads, layouts = [g for g, _ in own], [layout for _, layout in own]
+    """Measure what `attach` adds to an optimizer without a fused step, relative to one read and write."""
+    tensors = implementations.Tensors(LISTS[name]())
+    pairs = [
+        (g, layout)
+        for g, layout in zip(implementations.gradients(tensors), tensors.layouts, strict=True)
+        if layout
+    ]
+    grads, layouts = [g for g, _ in pairs], [layout for _, layout in pairs]
     flat = torch.zeros(sum(g.numel() for g in grads))
     timed = interleaved(
         {
@@ -71,7 +78,7 @@ def centralize_pass(name: str, rounds: int) -> dict[str, Any]:
 
 
 def largest() -> int:
-    """A billion parameters with gradient and momentum take 13 GB; a quarter of that where memory is short."""
+    """Return the size of the largest model: 2^30 parameters with gradient and momentum take 13 GB."""
     try:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # not on this system
@@ -80,33 +87,33 @@ def largest() -> int:
 
 
 def growth(rounds: int, largest: int) -> dict[str, list[dict[str, Any]]]:
-    """How the cost grows with parameters (in 4096-wide matrices) and with tensors (of 32×32)."""
-    found: dict[str, list[dict[str, Any]]] = {"parameters": [], "tensors": []}
+    """Measure how the cost grows with parameters (in 4096-wide matrices) and with tensors (of 32×32)."""
+    results: dict[str, list[dict[str, Any]]] = {"parameters": [], "tensors": []}
     size = 1 << 20
     while size <= largest:
         wide = (4096, 4096) if size >= 1 << 24 else (size // 4096, 4096)
         listed: Listed = [(wide, Layout.rows(wide))] * max(1, size >> 24)
-        found["parameters"].append(_grown(listed, "AdamW" if size < 1 << 29 else "SGDM", rounds))
+        results["parameters"].append(_grown(listed, "AdamW" if size < 1 << 29 else "SGDM", rounds))
         size *= 4
     for count in (10, 100, 1000, 10_000):
-        found["tensors"].append(_grown(small_tensors(count), "AdamW", rounds))
-    return found
+        results["tensors"].append(_grown(small_tensors(count), "AdamW", rounds))
+    return results
 
 
 def _grown(listed: Listed, optimizer: str, rounds: int) -> dict[str, Any]:
-    tensors = field.Tensors(listed)
-    timed = interleaved(field.contenders(tensors, optimizer, everything=False), rounds, 6)
+    tensors = implementations.Tensors(listed)
+    timed = interleaved(implementations.contenders(tensors, optimizer, everything=False), rounds, 6)
     return {
         "parameters": tensors.numel,
         "tensors": len(listed),
         "optimizer": optimizer,
-        "times": {name: each["median_ms"] for name, each in summary(timed).items()},
-        "ours_over_fused": ratio(timed, field.OURS, FUSED),
+        "times": {name: entry["median_ms"] for name, entry in summary(timed).items()},
+        "ours_over_fused": ratio(timed, implementations.OURS, FUSED),
     }
 
 
 def training_step(rounds: int, batch: int = 16) -> dict[str, Any]:
-    """A whole ResNet-18 training step, forward and backward included, with and without GC."""
+    """Measure a whole ResNet-18 training step, forward and backward included, with and without GC."""
     from torch import nn
 
     import gradcent
@@ -135,7 +142,7 @@ def training_step(rounds: int, batch: int = 16) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers belong to."""
+    """Return what the numbers depend on: processor, threads, versions, load, date."""
     model = ""
     if os.path.exists("/proc/cpuinfo"):
         with open("/proc/cpuinfo") as lines:
@@ -149,5 +156,6 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "kernels": native.reason(),
-        "load_average": [round(each, 2) for each in load],
+        "date": datetime.date.today().isoformat(),
+        "load_average": [round(value, 2) for value in load],
     }

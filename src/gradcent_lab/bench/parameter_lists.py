@@ -1,4 +1,4 @@
-"""The parameter lists that are measured: shapes and layouts only, so that no model zoo is needed."""
+"""The parameter lists that are measured, as shapes and layouts: no model library is needed."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ Listed = list[tuple[tuple[int, ...], Layout | None]]
 
 def resnet50() -> Listed:
     """ResNet-50 for ImageNet: 25,557,032 parameters in 161 tensors."""
-    found = [_rows(64, 3, 7, 7), *_norm(64)]
+    entries = [_rows(64, 3, 7, 7), *_norm(64)]
     width = 64
     for planes, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
         for block in range(blocks):
-            found += [_rows(planes, width, 1, 1), *_norm(planes)]
-            found += [_rows(planes, planes, 3, 3), *_norm(planes)]
-            found += [_rows(4 * planes, planes, 1, 1), *_norm(4 * planes)]
+            entries += [_rows(planes, width, 1, 1), *_norm(planes)]
+            entries += [_rows(planes, planes, 3, 3), *_norm(planes)]
+            entries += [_rows(4 * planes, planes, 1, 1), *_norm(4 * planes)]
             if block == 0:
-                found += [_rows(4 * planes, width, 1, 1), *_norm(4 * planes)]
+                entries += [_rows(4 * planes, width, 1, 1), *_norm(4 * planes)]
             width = 4 * planes
-    return [*found, _rows(1000, 2048), ((1000,), None)]
+    return [*entries, _rows(1000, 2048), ((1000,), None)]
 
 
 def vit_b_16() -> Listed:
     """ViT-B/16: 86,567,656 parameters in 152 tensors."""
-    found: Listed = [((1, 1, 768), None), _rows(768, 3, 16, 16), ((768,), None), ((1, 197, 768), None)]
+    entries: Listed = [((1, 1, 768), None), _rows(768, 3, 16, 16), ((768,), None), ((1, 197, 768), None)]
     for _ in range(12):
-        found += [
+        entries += [
             *_norm(768),
             _rows(2304, 768),
             ((2304,), None),
@@ -36,21 +36,21 @@ def vit_b_16() -> Listed:
             ((768,), None),
             *_norm(768),
         ]
-        found += [_rows(3072, 768), ((3072,), None), _rows(768, 3072), ((768,), None)]
-    return [*found, *_norm(768), _rows(1000, 768), ((1000,), None)]
+        entries += [_rows(3072, 768), ((3072,), None), _rows(768, 3072), ((768,), None)]
+    return [*entries, *_norm(768), _rows(1000, 768), ((1000,), None)]
 
 
 def gpt2_small() -> Listed:
     """GPT-2 small as transformers stores it, weights as (in, out): 124,439,808 parameters in 148 tensors."""
-    found: Listed = [((50257, 768), None), ((1024, 768), None)]
+    entries: Listed = [((50257, 768), None), ((1024, 768), None)]
     for _ in range(12):
-        found += [*_norm(768), _columns(768, 2304), ((2304,), None), _columns(768, 768), ((768,), None)]
-        found += [*_norm(768), _columns(768, 3072), ((3072,), None), _columns(3072, 768), ((768,), None)]
-    return [*found, *_norm(768)]
+        entries += [*_norm(768), _columns(768, 2304), ((2304,), None), _columns(768, 768), ((768,), None)]
+        entries += [*_norm(768), _columns(768, 3072), ((3072,), None), _columns(3072, 768), ((768,), None)]
+    return [*entries, *_norm(768)]
 
 
 def small_tensors(count: int = 2000) -> Listed:
-    """Many small tensors of 32×32, where overhead is all there is."""
+    """Many small tensors of 32×32, whose step is mostly overhead."""
     return [_rows(32, 32)] * count
 
 

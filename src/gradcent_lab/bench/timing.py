@@ -1,4 +1,4 @@
-"""Timing and memory: interleaved rounds and medians, so that a noisy neighbour hits all alike."""
+"""Measure times and memory: interleaved rounds and medians, so that other load affects all implementations alike."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OTHER_ELEMENTS = 1 << 25  # 128 MB, several times the last-level cache of most m
 def interleaved(
     steps: dict[str, Callable[[], Any]], rounds: int, seconds: float = 15.0, seldom: Collection[str] = ()
 ) -> dict[str, list[float]]:
-    """Run all steps in turn, again and again; return each one's times in milliseconds.
+    """Run all steps in turn for several rounds; return their times in milliseconds.
 
-    At least 5 rounds, at most `rounds`, and no more than `seconds` in all. Those named in `seldom` take part in
-    every fourth round only: they are slow, and the others need many rounds to be told apart.
+    Runs at least 5 and at most `rounds` rounds, and stops after `seconds`. The slow steps named in `seldom` run in
+    every fourth round only, so that the others get many rounds.
 
-    Before each turn other memory is written, as forward and backward do: a step that finds what the one before left
-    in the caches of the right (or of the wrong) core would tell of its predecessor.
+    Other memory is written before each step, as forward and backward do: otherwise the time of a step would depend
+    on what the previous step left in the caches.
     """
     times: dict[str, list[float]] = {name: [] for name in steps}
     other = torch.zeros(OTHER_ELEMENTS)
@@ -35,7 +35,7 @@ def interleaved(
     began = time.perf_counter()
     for number in range(rounds):
         names = [name for name in steps if number % SELDOM == 0 or name not in seldom]
-        forward = (number + number // SELDOM) % 2 == 0  # nobody always follows the same one
+        forward = (number + number // SELDOM) % 2 == 0  # no step always follows the same other step
         for name in names if forward else reversed(names):
             other.add_(1)
             start = time.perf_counter()
@@ -47,29 +47,29 @@ def interleaved(
 
 
 def summary(times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
-    """Median, quickest and quartiles of each."""
-    found = {}
-    for name, each in times.items():
-        low, middle, high = statistics.quantiles(each, n=4)
-        found[name] = {
+    """Return median, minimum and quartiles of each step's times."""
+    result = {}
+    for name, values in times.items():
+        low, middle, high = statistics.quantiles(values, n=4)
+        result[name] = {
             "median_ms": middle,
-            "min_ms": min(each),
+            "min_ms": min(values),
             "q1_ms": low,
             "q3_ms": high,
-            "rounds": len(each),
+            "rounds": len(values),
         }
-    return found
+    return result
 
 
 def ratio(times: dict[str, list[float]], over: str, under: str) -> float:
-    """Median over the rounds of one contender's time divided by another's in the same round."""
+    """Return the median over rounds of one step's time divided by another's in the same round."""
     return statistics.median(a / b for a, b in zip(times[over], times[under], strict=True))
 
 
 def noise(times: dict[str, list[float]], over: str, under: str) -> tuple[float, float]:
-    """Return the 95 % interval of that median: how far other rounds of the same thing could have moved it."""
+    """Return the 95 % interval of the median ratio, from order statistics."""
     ratios = sorted(a / b for a, b in zip(times[over], times[under], strict=True))
-    spread = 0.98 * math.sqrt(len(ratios))  # ranks; of n rounds as many as not lie below the true median
+    spread = 0.98 * math.sqrt(len(ratios))  # in ranks: the count below the true median is binomial(n, 1/2)
     low = max(0, math.floor((len(ratios) - 1) / 2 - spread))
     return ratios[low], ratios[len(ratios) - 1 - low]
 
@@ -83,15 +83,15 @@ class _Allocations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        known = {each.untyped_storage().data_ptr() for each in _tensors((args, kwargs))}
-        for each in _tensors(result):
-            if each.untyped_storage().data_ptr() not in known:
-                self.bytes += each.untyped_storage().nbytes()
+        known = {tensor.untyped_storage().data_ptr() for tensor in _tensors((args, kwargs))}
+        for tensor in _tensors(result):
+            if tensor.untyped_storage().data_ptr() not in known:
+                self.bytes += tensor.untyped_storage().nbytes()
         return result
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [each for each in torch.utils._pytree.tree_leaves(tree) if isinstance(each, torch.Tensor)]
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def temporaries(step: Callable[[], Any]) -> int:

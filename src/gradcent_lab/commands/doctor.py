@@ -1,4 +1,4 @@
-"""`gradcent doctor`: what is installed, found and missing, and what to do about each."""
+"""`gradcent doctor`: check packages, machine and data; say what to install where something is missing."""
 
 from __future__ import annotations
 
@@ -30,19 +30,23 @@ OPTIONAL = {
     "wandb": "gradcent run --track wandb: pip install wandb",
     "mlflow": "gradcent run --track mlflow: pip install mlflow",
 }
-Line = tuple[str, str, str]  # ok | missing | note, what, words
+Line = tuple[str, str, str]  # state (ok, missing or note), name, text
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the options."""
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="data folder (default: GRADCENT_DATA)")
     parser.add_argument(
-        "--out", type=Path, default=Path("."), metavar="FOLDER", help="where runs would go (default here)"
+        "--out",
+        type=Path,
+        default=Path("."),
+        metavar="FOLDER",
+        help="where runs are written (default: the current folder)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; the exit status is 1 if something that the lab needs is missing."""
+    """Print the checks; the exit status is 1 if something that the lab needs is missing."""
     bad = 0
     for title, lines in (
         ("packages", packages()),
@@ -50,9 +54,9 @@ def run(args: argparse.Namespace) -> int:
         ("data", data(args.data)),
     ):
         print(title)
-        for state, what, words in lines:
+        for state, what, text in lines:
             bad += state == "missing"
-            print(f"  {state:<8} {what:<24} {words}".rstrip())
+            print(f"  {state:<8} {what:<24} {text}".rstrip())
     return 1 if bad else 0
 
 
@@ -63,15 +67,15 @@ def packages() -> Iterator[Line]:
         yield _package(name, f"pip install {name}", "note" if name == "gradcent" else "missing")
     for name in LAB:
         yield _package(name, install_line("gradcent[lab]"), "missing")
-    for name, words in OPTIONAL.items():
-        yield _package(name, words, "note")
+    for name, purpose in OPTIONAL.items():
+        yield _package(name, purpose, "note")
 
 
-def _package(name: str, words: str, otherwise: str) -> Line:
+def _package(name: str, purpose: str, otherwise: str) -> Line:
     try:
         return "ok", name, importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return otherwise, name, f"not installed; {words}"
+        return otherwise, name, f"not installed; {purpose}"
 
 
 def machine(out: Path) -> Iterator[Line]:
@@ -90,7 +94,7 @@ def machine(out: Path) -> Iterator[Line]:
     free = shutil.disk_usage(place).free / 2**30
     yield ("ok" if free > 5 else "note"), "disk", f"{free:.0f} GiB free at {out}"
     if not os.access(place, os.W_OK):
-        yield "missing", "disk", f"{place} may not be written: choose another folder with --out"
+        yield "missing", "disk", f"{place} is not writable: choose another folder with --out"
 
 
 def triton_kernels() -> Iterator[Line]:
@@ -119,11 +123,11 @@ def triton_kernels() -> Iterator[Line]:
                     f"{name}: {result.problem}; steps use kernel='foreach'; please report this",
                 )
             else:
-                yield "ok", "Triton kernels", f"{name}: as the reference"
+                yield "ok", "Triton kernels", f"{name}: agree with the reference"
 
 
 def data(given: Path | None) -> Iterator[Line]:
-    """Yield the data sets, with what is in those that are there."""
+    """Yield the data sets, with the number of images of those present."""
     from gradcent_lab.data.datasets import SETS, data_root, find
     from gradcent_lab.errors import UserError
 
@@ -133,7 +137,7 @@ def data(given: Path | None) -> Iterator[Line]:
         yield "missing", "data folder", str(error)
         return
     if root is None:
-        yield "note", "data folder", "none named: set GRADCENT_DATA or give --data"
+        yield "note", "data folder", "not set: set GRADCENT_DATA or pass --data"
     else:
         yield "ok", "data folder", str(root)
     for name, info in SETS.items():
@@ -169,8 +173,8 @@ def _counts(name: str, folder: Path) -> Line:
             counts = {split: len(files) for split, files in samples(name, folder)[0].items()}
     except (UserError, OSError) as error:
         return "missing", info.title, str(error)
-    words = f"{counts['train']:,} training and {counts['test']:,} test images in {folder}"
+    text = f"{counts['train']:,} training and {counts['test']:,} test images in {folder}"
     if counts == dict(info.images):
-        return "ok", info.title, words
+        return "ok", info.title, text
     whole = f"{info.images['train']:,} and {info.images['test']:,}"
-    return "note", info.title, f"{words}; the whole set has {whole}"
+    return "note", info.title, f"{text}; the complete set has {whole}"

@@ -40,10 +40,10 @@ def run(args: argparse.Namespace) -> int:
     if args.scale:
         records = [r for r in records if r.scale == args.scale]
     if not records:
-        wanted = f" of {' or '.join(args.study)}" if args.study else ""
+        selection = f" of {' or '.join(args.study)}" if args.study else ""
         at = f" at scale {args.scale}" if args.scale else ""
         studies = ", ".join(sorted({r.study for r in store.load(args.root)})) or "no runs"
-        raise UserError(f"{args.root} has no finished runs{wanted}{at} (it has {studies})")
+        raise UserError(f"{args.root} has no finished runs{selection}{at} (it has {studies})")
     out = args.out or args.root / "report"
     page_sections = sections(records, all_recipes(), args.root)
     console = Console()

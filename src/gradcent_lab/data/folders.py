@@ -39,13 +39,13 @@ def open_folder(spec: Mapping[str, Any], root: Path | None) -> tuple[Any, Any, i
     """Return training data, evaluation data and the number of classes."""
     name = spec["set"]
     folder = Path(spec["path"]) if name == "folder" else place(name, root)
-    found, classes = samples(name, folder)
+    paths, classes = samples(name, folder)
     size = int(spec["size"])
     resize = int(spec.get("resize", size))
     mean, std = NORMALIZE[spec.get("normalize", "imagenet")]
     parts: list[Any] = []
     for split, count in (("train", spec.get("train")), ("test", spec.get("eval"))):
-        files = _choose(name, folder, split, found[split], count)
+        files = _choose(name, folder, split, paths[split], count)
         training = split == "train"
         augment = spec.get("augment", "none") if training else "none"
         if spec.get("memory", False):

@@ -33,7 +33,7 @@ _LEAVES = (
 
 def held_generators(data: Any) -> list[Any]:
     """Return the torch, Python and NumPy generators reachable from `data`, in a fixed order, each once."""
-    found: list[Any] = []
+    generators: list[Any] = []
     seen: set[int] = set()
 
     def visit(value: Any, depth: int) -> None:
@@ -42,13 +42,13 @@ def held_generators(data: Any) -> list[Any]:
         seen.add(id(value))
         if _is_generator(value):
             if value is not torch.default_generator:
-                found.append(value)
+                generators.append(value)
         elif depth > 0:
             for child in _children(value):
                 visit(child, depth - 1)
 
     visit(data, _DEPTH)
-    return found
+    return generators
 
 
 def reseed(generators: list[Any], *parts: int | str) -> None:

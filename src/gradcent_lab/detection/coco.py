@@ -51,8 +51,8 @@ def library(name: str | None = None) -> Library:
             getattr(importlib.import_module(evaluator), cls),
             importlib.import_module(mask),
         )
-    wanted = name or "faster-coco-eval"
-    raise UserError(f"detection needs {wanted} for masks and average precision: pip install {wanted}")
+    requested = name or "faster-coco-eval"
+    raise UserError(f"detection needs {requested} for masks and average precision: pip install {requested}")
 
 
 @contextlib.contextmanager

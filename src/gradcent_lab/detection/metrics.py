@@ -39,16 +39,16 @@ class Evaluator:
         """Return every metric over all images, gathered from all processes."""
         from accelerate.utils import send_to_device
 
-        found: dict[int, list[dict[str, Any]]] = {}
+        detections: dict[int, list[dict[str, Any]]] = {}
         for batch in batches:
             images = send_to_device(batch.inputs, accelerator.device)
             for target, output in zip(batch.targets, model(images), strict=True):
-                found[int(target["image_id"])] = self.predictions(int(target["image_id"]), output)
+                detections[int(target["image_id"])] = self.predictions(int(target["image_id"]), output)
         if accelerator.num_processes > 1:
             parts: list[Any] = [None] * accelerator.num_processes
-            torch.distributed.all_gather_object(parts, found)
-            found = {image: each for part in parts for image, each in part.items()}
-        return self.score([each for image in sorted(found) for each in found[image]])
+            torch.distributed.all_gather_object(parts, detections)
+            detections = {image: entries for part in parts for image, entries in part.items()}
+        return self.score([entries for image in sorted(detections) for entries in detections[image]])
 
     def predictions(self, image: int, output: dict[str, torch.Tensor]) -> list[dict[str, Any]]:
         """Return one image's detections in COCO's form."""
@@ -82,7 +82,7 @@ def average_precision(
     with quiet():
         index = use.index()
         # the evaluators write into what they are given
-        index.dataset = {**truth, "annotations": [dict(each) for each in truth["annotations"]]}
+        index.dataset = {**truth, "annotations": [dict(annotation) for annotation in truth["annotations"]]}
         index.createIndex()
         # loadRes takes lines with a box for boxes and derives area from it, so masks must come without one
         keep = ("image_id", "category_id", "score", "bbox" if kind == "bbox" else "segmentation")

@@ -139,8 +139,8 @@ def make_backbone(
     outputs = [getattr(body, f"layer{stage}")[-1] for stage in range(1, 5)]
     widths = [(last.conv3 if bottleneck else last.conv2).out_channels for last in outputs]
     layers = {f"layer{stage}": str(stage - 1) for stage in range(1, 5)}
-    made: nn.Module = BackboneWithFPN(body, layers, widths, chosen["fpn"], norm_layer=inner)
-    return made
+    backbone: nn.Module = BackboneWithFPN(body, layers, widths, chosen["fpn"], norm_layer=inner)
+    return backbone
 
 
 def _norm(name: str) -> Callable[[int], nn.Module]:

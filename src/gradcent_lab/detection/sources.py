@@ -100,8 +100,8 @@ def _coco(folder: Path, split: str) -> Source:
 
 def _coco_mini(folder: Path, split: str) -> Source:
     document = _read_json(folder / "instances.json")
-    wanted = "train2017" if split == "train" else "val2017"
-    images = [image for image in document.get("images", []) if image.get("coco_split") == wanted]
+    folder_name = "train2017" if split == "train" else "val2017"
+    images = [image for image in document.get("images", []) if image.get("coco_split") == folder_name]
     ids = {image["id"] for image in images}
     annotations = [entry for entry in document.get("annotations", []) if entry.get("image_id") in ids]
     kept = {"images": images, "annotations": annotations, "categories": document.get("categories")}

@@ -70,15 +70,15 @@ def inspect_case(case: Case, target: str) -> Row:
                     prediction.seconds * gpu.bytes_per_second / row["bytes_of_one_pass"], 2
                 ),
             }
-    theirs = torch_figures(case.optimizer, case.dtype, target) if target.startswith("sm_") else None
-    if theirs is not None:
-        loop = theirs.hot[0]
+    torch_row = torch_figures(case.optimizer, case.dtype, target) if target.startswith("sm_") else None
+    if torch_row is not None:
+        loop = torch_row.hot[0]
         widest = max(loop.loads)
         per_iteration = loop.loads[widest] * widest / (itemsize * (2 + case.states))
         row["torch"] = {
-            "registers": theirs.registers,
-            "spills": theirs.spills,
-            "resident_warps": theirs.resident_warps,
+            "registers": torch_row.registers,
+            "spills": torch_row.spills,
+            "resident_warps": torch_row.resident_warps,
             "access_bytes": widest,
             "instructions_per_element": round(loop.instructions / per_iteration, 1),
             "bytes_per_element": bytes_moved(case)[0],
@@ -133,10 +133,10 @@ def markdown(rows: list[Row]) -> str:
     )  # fmt: skip
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for row in rows:
-        theirs = row.get("torch", {})
+        torch_row = row.get("torch", {})
 
-        def beside(key: str, factor: int = 1, row: Row = row, theirs: Row = theirs) -> str:
-            return f"{row[key] * factor:g}" + (f" ({theirs[key] * factor:g})" if key in theirs else "")
+        def beside(key: str, factor: int = 1, row: Row = row, torch_row: Row = torch_row) -> str:
+            return f"{row[key] * factor:g}" + (f" ({torch_row[key] * factor:g})" if key in torch_row else "")
 
         cells = (
             *(row[key] for key in ("optimizer", "case", "dtype", "target")),
@@ -173,7 +173,7 @@ def worse_than_torch(rows: list[Row]) -> list[str]:
     """Return one line for every figure that is worse than torch's."""
     lines = []
     for row in rows:
-        theirs = row.get("torch", {})
+        torch_row = row.get("torch", {})
         what = f"{row['optimizer']} {row['case']} {row['dtype']} {row['target']}"
         for key, sign in (
             ("registers", 1),
@@ -183,8 +183,8 @@ def worse_than_torch(rows: list[Row]) -> list[str]:
             ("instructions_per_element", 1),
             ("bytes_per_element", 1),
         ):
-            if key in theirs and sign * (row[key] - theirs[key]) > 0:
-                lines.append(f"{what}: {key.replace('_', ' ')} {row[key]:g}, torch {theirs[key]:g}")
+            if key in torch_row and sign * (row[key] - torch_row[key]) > 0:
+                lines.append(f"{what}: {key.replace('_', ' ')} {row[key]:g}, torch {torch_row[key]:g}")
     return lines
 
 

@@ -37,8 +37,8 @@ def torch_figures(optimizer: str, dtype: torch.dtype, target: str) -> Figures | 
     """Return the figures of torch's fused kernel; None where the wheel has none for this target."""
     if library() is None or optimizer not in KERNELS:
         return None
-    wanted = KERNELS[optimizer].format(TYPES[dtype])
-    match = re.search(rf"Function (\S*{wanted}\S*?):\n(.*)", _usage(target))
+    kernel_name = KERNELS[optimizer].format(TYPES[dtype])
+    match = re.search(rf"Function (\S*{kernel_name}\S*?):\n(.*)", _usage(target))
     if match is None:
         return None
     name, usage = match.groups()

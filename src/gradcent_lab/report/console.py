@@ -26,19 +26,19 @@ COLOURS = {
 }
 
 
-def print_findings(console: Console, found: Sequence[Finding]) -> None:
+def print_findings(console: Console, findings: Sequence[Finding]) -> None:
     """Print every pair, the means, the difference with its interval, and the verdict in words."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    for finding in found:
+    for finding in findings:
         result = finding.comparison
         if result is None and not finding.divergence.any:
             continue
         places = decimals(finding)
         table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
-        several = len({f.arm for f in found}) > 1
+        several = len({f.arm for f in findings}) > 1
         names = ("seed", "without GC", f"with GC ({finding.arm})" if several else "with GC", "difference")
         for name in names:
             table.add_column(name, justify="right")
@@ -57,11 +57,11 @@ def print_findings(console: Console, found: Sequence[Finding]) -> None:
         console.print(Padding(Text(advise(finding), style="bold"), (0, 0, 1, 2), expand=False))
 
 
-def print_curves(console: Console, found: Sequence[Finding]) -> None:
+def print_curves(console: Console, findings: Sequence[Finding]) -> None:
     """Draw the mean test curve of every arm."""
     from rich.padding import Padding
 
-    judged = [f for f in found if f.comparison and len(f.without[0].curves) > 1]
+    judged = [f for f in findings if f.comparison and len(f.without[0].curves) > 1]
     if not judged:
         return
     runs = [*judged[0].without, *(run for f in judged for run in f.with_)]

@@ -20,7 +20,7 @@ from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.verdict import Verdict
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report import figures
-from gradcent_lab.report.figures.curves import key_words
+from gradcent_lab.report.figures.curves import legend_text
 from gradcent_lab.report.section import Section
 from gradcent_lab.report.tables import (
     DASH,
@@ -78,8 +78,8 @@ def render(sections: Sequence[Section], *, title: str, kicker: str, missing: boo
     )
 
 
-def _answer(found: Sequence[Finding]) -> str:
-    judged = [f for f in found if f.comparison or f.divergence.any]
+def _answer(findings: Sequence[Finding]) -> str:
+    judged = [f for f in findings if f.comparison or f.divergence.any]
     if len(judged) == 1:
         pill, evidence, advice = _pill(judged[0].answer), _e(conclude(judged[0])), _e(advise(judged[0]))
         return f'<p class="answer">{pill}<br>{evidence}<br><strong>{advice}</strong></p>'
@@ -89,22 +89,22 @@ def _answer(found: Sequence[Finding]) -> str:
 
 
 def _section(key: str, section: Section) -> str:
-    found, words = section.findings, section.scale_line
+    findings, scale_text = section.findings, section.scale_line
     parts = [
         f'<section id="{key}" aria-labelledby="{key}-h">',
         f'<h2 id="{key}-h">{_e(section.title or section.name)}</h2>',
-        f'<p class="scale">{_e(words)}</p>',
+        f'<p class="scale">{_e(scale_text)}</p>',
     ]
-    if found:
-        table = findings_table(found, section.description or None)
-        parts += [_table(table, found), _notes(table.notes)]
-    for table in (*section.tables, *other_epoch(found)):
+    if findings:
+        table = findings_table(findings, section.description or None)
+        parts += [_table(table, findings), _notes(table.notes)]
+    for table in (*section.tables, *other_epoch(findings)):
         parts += [_plain_table(table), _notes(table.notes)]
     if section.notes:
         listed = "".join(f"<li>{_e(note)}</li>" for note in section.notes)
         parts.append(f'<ul class="notes" aria-label="Notes">{listed}</ul>')
-    if any(f.comparison for f in found):
-        parts.append(_differences(key, found))
+    if any(f.comparison for f in findings):
+        parts.append(_differences(key, findings))
     for number, picture in enumerate(section.pictures):
         svg = figures.inline_svg(picture.figure, f"{key}-picture-{number}", picture.caption)
         # close to the drawn size: a narrow screen scrolls the figure instead of shrinking its text
@@ -112,10 +112,10 @@ def _section(key: str, section: Section) -> str:
         size = f'<svg style="min-width:{0.62 * wide:.0f}px;max-width:{1.2 * wide:.0f}px"'
         svg = svg.replace("<svg", size, 1)
         parts.append(f'<figure class="full">{svg}<figcaption>{_e(picture.caption)}</figcaption></figure>')
-    parts.append(_curves(key, found))
+    parts.append(_curves(key, findings))
     if section.paste:
         parts += ["<h3>In your own script</h3>", _code(section.paste)]
-    parts += [_pairs(found), _repeat(section), "</section>"]
+    parts += [_pairs(findings), _repeat(section), "</section>"]
     return "\n".join(part for part in parts if part)
 
 
@@ -138,10 +138,10 @@ def _plain_table(table: Table) -> str:
     )
 
 
-def _table(table: Table, found: Sequence[Finding]) -> str:
+def _table(table: Table, findings: Sequence[Finding]) -> str:
     head = "".join(f'<th scope="col">{_e(name)}</th>' for name in table.header)
     rows = []
-    for row, finding in zip(table.rows, found, strict=True):
+    for row, finding in zip(table.rows, findings, strict=True):
         cells = [f'<th scope="row">{_e(row[0])}</th>']
         for name, value in zip(table.header[1:-1], row[1:-1], strict=True):
             kind = ' class="none"' if value == DASH else ""
@@ -154,17 +154,17 @@ def _table(table: Table, found: Sequence[Finding]) -> str:
     )
 
 
-def _differences(key: str, found: Sequence[Finding]) -> str:
-    shown = [f for f in found if f.comparison]
+def _differences(key: str, findings: Sequence[Finding]) -> str:
+    shown = [f for f in findings if f.comparison]
     text = "; ".join(f"{f.cell}: {conclude(f)}" for f in shown)
     svg = figures.inline_svg(figures.differences(shown, alone=False), f"{key}-differences", text)
-    return f'<h3>Pair by pair</h3><figure class="one">{svg}<figcaption>{_e(key_words(shown))}</figcaption></figure>'
+    return f'<h3>Pair by pair</h3><figure class="one">{svg}<figcaption>{_e(legend_text(shown))}</figcaption></figure>'
 
 
-def _curves(key: str, found: Sequence[Finding]) -> str:
+def _curves(key: str, findings: Sequence[Finding]) -> str:
     """One block per cell with all its arms; if there are several blocks, the first is open."""
     blocks = []
-    groups = curve_groups(found)
+    groups = curve_groups(findings)
     several = len(groups) > 1
     for number, (cell, runs) in enumerate(groups.items()):
         panels = []
@@ -173,7 +173,7 @@ def _curves(key: str, found: Sequence[Finding]) -> str:
             ("eval_metric", f"test {split_metric_name(runs[0].metric_name)[0]}"),
         ):
             text = f"{cell}: {name} over epochs, with and without GC"
-            figure = figures.learning_curves(runs, (quantity,), target=target_of(found, cell))
+            figure = figures.learning_curves(runs, (quantity,), target=target_of(findings, cell))
             panels.append(figures.inline_svg(figure, f"{key}-{quantity}-{number}", text))
         seeds = len({run.seed for run in runs})
         lines = f"Thick: mean over {seeds} seeds; thin: single runs." if seeds > 1 else "One seed."
@@ -184,19 +184,19 @@ def _curves(key: str, found: Sequence[Finding]) -> str:
     return "\n".join(["<h3>Curves</h3>", *blocks]) if blocks else ""
 
 
-def target_of(found: Sequence[Finding], cell: str) -> float | None:
+def target_of(findings: Sequence[Finding], cell: str) -> float | None:
     """Return the target whose time of arrival is reported for a cell."""
-    return next((f.speed.target for f in found if f.cell == cell and f.speed is not None), None)
+    return next((f.speed.target for f in findings if f.cell == cell and f.speed is not None), None)
 
 
-def curve_groups(found: Sequence[Finding]) -> dict[str, list[RunRecord]]:
+def curve_groups(findings: Sequence[Finding]) -> dict[str, list[RunRecord]]:
     """Return the runs whose curves are drawn together, by cell: all its arms, in the run's own metric only.
 
     A detector has six metrics; their numbers are in the tables, and six times the curves would add nothing.
     """
     groups: dict[str, list[RunRecord]] = {}
     owner: dict[Path, str] = {}  # the cell under which a run's curves are drawn: the first
-    for finding in found:
+    for finding in findings:
         if finding.comparison and has_curves(finding):
             for run in (*finding.without, *finding.with_):
                 if owner.setdefault(run.path, finding.cell) == finding.cell:
@@ -212,20 +212,20 @@ def has_curves(finding: Finding) -> bool:
     return bool(lines) and all("train_loss" in line and "eval_metric" in line for line in lines)
 
 
-def _pairs(found: Sequence[Finding]) -> str:
+def _pairs(findings: Sequence[Finding]) -> str:
     rows = []
-    for f in found:
+    for f in findings:
         for a, b in zip(f.without, f.with_, strict=True):
             x, y = getattr(a, f.epoch), getattr(b, f.epoch)
             places = decimals(f) + 1
             values = [f"{v:.{places}f}" for v in (x, y)] + [f"{y - x:+.{places}f}".replace("-", "−")]
-            words = [f.cell, f.arm, str(a.seed), *values, a.initial_weights[:12]]
-            rows.append("<tr>" + "".join(f"<td>{_e(word)}</td>" for word in words) + "</tr>")
+            cells = [f.cell, f.arm, str(a.seed), *values, a.initial_weights[:12]]
+            rows.append("<tr>" + "".join(f"<td>{_e(word)}</td>" for word in cells) + "</tr>")
     if not rows:
         return ""
     names = ("cell", "arm", "seed", "without GC", "with GC", "difference", "initial weights (sha256)")
     head = "".join(f'<th scope="col">{name}</th>' for name in names)
-    data = base64.b64encode(findings_csv(found).encode()).decode()
+    data = base64.b64encode(findings_csv(findings).encode()).decode()
     link = f'<p><a download="findings.csv" href="data:text/csv;base64,{data}">These findings as CSV</a></p>'
     table = (
         f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
@@ -279,8 +279,8 @@ def _missing(done: set[int]) -> str:
     )
 
 
-def _footer(found: Iterable[Finding]) -> str:
-    used = {f.answer.kind for f in found}
+def _footer(findings: Iterable[Finding]) -> str:
+    used = {f.answer.kind for f in findings}
     items = "".join(
         f"<dt>{_pill(Verdict(kind))}</dt><dd>{_e(text)}</dd>"
         for kind, text in MEANING.items()

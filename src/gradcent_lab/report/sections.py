@@ -91,9 +91,9 @@ def _section(records: Sequence[RunRecord], recipe: Presentation | None, root: Pa
     scale_text = f"{scale_name}: {description}" if description else scale_name
     switches = _unique(dict(record.recipe.switches) for record in records if record.recipe is not None)
     notes = [note for chosen in switches for note in recipe.notes_for(chosen)] or recipe.notes
-    found = []
+    results = []
     if recipe.paired:
-        found = findings(
+        results = findings(
             records,
             epoch=recipe.judged_epoch,
             table=recipe.paper_table,
@@ -101,7 +101,7 @@ def _section(records: Sequence[RunRecord], recipe: Presentation | None, root: Pa
         )
     return Section(
         records,
-        found,
+        results,
         title=recipe.heading,
         description=description,
         scale_name=scale_name,

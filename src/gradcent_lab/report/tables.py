@@ -53,33 +53,33 @@ class Table:
         )
 
 
-def findings_table(found: Sequence[Finding], scale_words: str | None = None) -> Table:
+def findings_table(findings: Sequence[Finding], scale_text: str | None = None) -> Table:
     """Return the table of one study's findings: paper, ours, n, difference with interval, p, verdict."""
-    first = found[0]
-    paper = any(finding.claim for finding in found)
-    arms = len({finding.arm for finding in found}) > 1
+    first = findings[0]
+    paper = any(finding.claim for finding in findings)
+    arms = len({finding.arm for finding in findings}) > 1
     header = ["cell", *(["GC on"] if arms else []), *(["paper: without → with"] if paper else [])]
     header += ["without GC", "with GC", "n", "difference", "95 % interval", "p", "verdict"]
-    rows = tuple(tuple(_row(finding, arms, paper)) for finding in found)
-    words = f"{first.scale} scale" + (f": {scale_words}" if scale_words else "")
-    title = f"{first.study}, {words if first.scale != 'own' else scale_words or 'your experiment'}"
-    return Table(title, tuple(header), rows, notes(found))
+    rows = tuple(tuple(_row(finding, arms, paper)) for finding in findings)
+    caption = f"{first.scale} scale" + (f": {scale_text}" if scale_text else "")
+    title = f"{first.study}, {caption if first.scale != 'own' else scale_text or 'your experiment'}"
+    return Table(title, tuple(header), rows, notes(findings))
 
 
-def notes(found: Sequence[Finding]) -> tuple[str, ...]:
+def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     """Return what a reader must know to read the numbers, in sentences."""
-    first = found[0]
+    first = findings[0]
     better = "higher" if first.higher_is_better else "lower"
-    trained = any("epoch" in line for f in found for run in f.without for line in run.curves)
+    trained = any("epoch" in line for f in findings for run in f.without for line in run.curves)
     at = f" at the {first.epoch} epoch" if trained or first.claim else ""
     lines = [
-        f"{common_metric(found)}{at} ({better} is better), mean ± standard deviation over "
+        f"{common_metric(findings)}{at} ({better} is better), mean ± standard deviation over "
         "seeds; the difference is with GC minus without, over pairs that share initial weights and batches."
     ]
-    short = [f for f in found if f.comparison and f.comparison.interval == "Student t"]
+    short = [f for f in findings if f.comparison and f.comparison.interval == "Student t"]
     if short:
         lines.append("Below ten pairs the interval is Student's, otherwise the bootstrap's.")
-    levels = {f.comparison.alpha for f in found if f.comparison}
+    levels = {f.comparison.alpha for f in findings if f.comparison}
     if levels and min(levels) < ALPHA:
         lines.append(
             f"Several arms share one baseline: each interval is at {100 * (1 - min(levels)):.3g} %, so that all of "
@@ -87,7 +87,7 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
         )
     controls = [
         f"{f.cell}, {f.arm} {signed(f.control.difference, decimals(f))}"
-        for f in found
+        for f in findings
         if f.control is not None and f.comparison is not None
     ]
     if controls:
@@ -95,7 +95,7 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
             "Control: the difference at the last epoch with BatchNorm statistics estimated the other way "
             f"(re-estimated instead of running, or the reverse): {'; '.join(controls)}."
         )
-    for finding in found:
+    for finding in findings:
         if finding.unpaired:
             seeds = ", ".join(map(str, finding.unpaired))
             lines.append(
@@ -112,16 +112,16 @@ def notes(found: Sequence[Finding]) -> tuple[str, ...]:
                 f"{finding.cell}, {finding.arm}: the two runs of a pair ran in different environments "
                 f"({'; '.join(finding.environments[:3])})."
             )
-    many = multiple_comparisons([f.comparison for f in found if f.comparison])
+    many = multiple_comparisons([f.comparison for f in findings if f.comparison])
     return tuple(lines + ([many] if many else []))
 
 
-def other_epoch(found: Sequence[Finding]) -> list[Table]:
+def other_epoch(findings: Sequence[Finding]) -> list[Table]:
     """Return the table of the same pairs at the last epoch, where they are judged by their best one, as the paper's.
 
     None where there is nothing to choose, because the runs had a single epoch.
     """
-    judged = [f for f in found if f.comparison and f.epoch == "best" and len(f.without[0].curves) > 1]
+    judged = [f for f in findings if f.comparison and f.epoch == "best" and len(f.without[0].curves) > 1]
     if not judged:
         return []
     several = len({f.arm for f in judged}) > 1
@@ -139,14 +139,14 @@ def other_epoch(found: Sequence[Finding]) -> list[Table]:
         "95 % interval",
         "p",
     )
-    words = "The verdicts are those of the best epoch, which is what the paper prints."
-    return [Table("The same pairs at the last epoch", header, tuple(rows), (words,))]
+    caption = "The verdicts are those of the best epoch, which is what the paper prints."
+    return [Table("The same pairs at the last epoch", header, tuple(rows), (caption,))]
 
 
 def _row(finding: Finding, arms: bool, paper: bool) -> list[str]:
     row = [finding.cell, *([finding.arm] if arms else [])]
     if paper:
-        row.append(claim_words(finding))
+        row.append(claim_text(finding))
     result = finding.comparison
     if result is None:
         return [*row, DASH, DASH, "0", DASH, DASH, DASH, finding.verdict]
@@ -157,13 +157,13 @@ def _row(finding: Finding, arms: bool, paper: bool) -> list[str]:
         mean_std(result.with_, places),
         str(result.n),
         signed(result.difference, places),
-        interval_words(finding),
-        p_words(result.p_value) if result.n > 1 else DASH,
+        interval_text(finding),
+        p_value_text(result.p_value) if result.n > 1 else DASH,
         finding.verdict,
     ]
 
 
-def claim_words(finding: Finding) -> str:
+def claim_text(finding: Finding) -> str:
     """Return the paper's pair and its difference: `76.87 → 78.82 (+1.95)`."""
     claim = finding.claim
     if claim is None:
@@ -182,9 +182,9 @@ def decimals(finding: Finding) -> int:
     return min(5, max(1, 1 - math.floor(math.log10(min(spread)))))
 
 
-def common_metric(found: Sequence[Finding]) -> str:
+def common_metric(findings: Sequence[Finding]) -> str:
     """Return what a table's numbers are: their metric, or the word for several (AP, AP.5 …)."""
-    metrics = {finding.metric for finding in found if finding.comparison} or {found[0].metric}
+    metrics = {finding.metric for finding in findings if finding.comparison} or {findings[0].metric}
     return metrics.pop() if len(metrics) == 1 else "each line's metric"
 
 
@@ -204,7 +204,7 @@ def signed(value: float, places: int) -> str:
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
 
-def interval_words(finding: Finding) -> str:
+def interval_text(finding: Finding) -> str:
     """Return `[low, high]` of the difference, or a dash for one pair."""
     result = finding.comparison
     if result is None or result.interval == "none":
@@ -213,10 +213,10 @@ def interval_words(finding: Finding) -> str:
     return f"[{signed(result.low, places)}, {signed(result.high, places)}]"
 
 
-def p_words(p: float) -> str:
+def p_value_text(p: float) -> str:
     """Return a p-value to the precision anyone reads it with.
 
-    >>> p_words(0.0004), p_words(0.0312), p_words(0.42)
+    >>> p_value_text(0.0004), p_value_text(0.0312), p_value_text(0.42)
     ('< 0.001', '0.031', '0.42')
     """
     return "< 0.001" if p < 0.001 else f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
@@ -230,20 +230,20 @@ CSV_HEADER = (
 )
 
 
-def findings_csv(found: Sequence[Finding]) -> str:
+def findings_csv(findings: Sequence[Finding]) -> str:
     """Return the findings as CSV with full precision, one line per cell and arm."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     _write_row(writer, CSV_HEADER)
-    for f in found:
-        words = [f.study, f.scale, f.cell, f.arm, f.metric, f.epoch, f.verdict, " ".join(map(str, f.seeds))]
+    for f in findings:
+        cells = [f.study, f.scale, f.cell, f.arm, f.metric, f.epoch, f.verdict, " ".join(map(str, f.seeds))]
         numbers: list[object] = [0, *[""] * 14]
         if r := f.comparison:
             arms = [r.without.mean, r.without.std, r.with_.mean, r.with_.std]
             test = [r.interval, r.p_value, r.sign_flip_p, r.effect_size, r.better, r.worse, r.detectable]
             numbers = [r.n, *arms, r.difference, r.low, r.high, *test]
         paper = [f.claim.without.mean, f.claim.with_.mean] if f.claim else ["", ""]
-        _write_row(writer, [*words, *numbers, f.divergence.without, f.divergence.with_, *paper])
+        _write_row(writer, [*cells, *numbers, f.divergence.without, f.divergence.with_, *paper])
     return stream.getvalue()
 
 

@@ -8,7 +8,7 @@ from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.statistics import RECOMMENDED_PAIRS, Comparison
 from gradcent_lab.analysis.verdict import Kind, round_up
 from gradcent_lab.experiment.metric_name import split_metric_name
-from gradcent_lab.report.tables import decimals, interval_words, mean_std, p_words, signed
+from gradcent_lab.report.tables import decimals, interval_text, mean_std, p_value_text, signed
 
 NBSP = "\N{NO-BREAK SPACE}"
 SPREAD_RATIO = 3.0  # a change of the spread over seeds by this factor is reported
@@ -40,7 +40,7 @@ def conclude(finding: Finding) -> str:
         return _join(f"One pair, {difference}: one pair has no interval.", diverged)
     percent = f"{100 * (1 - result.alpha):.3g}"
     evidence = (
-        f"{percent}{NBSP}% interval {interval_words(finding)}, {result.n}{NBSP}pairs, "
+        f"{percent}{NBSP}% interval {interval_text(finding)}, {result.n}{NBSP}pairs, "
         f"t-test p{NBSP}{_p(result.p_value)}, sign-flip p{NBSP}{_p(result.sign_flip_p)}"
     )
     if finding.decision is not None:
@@ -152,7 +152,7 @@ def means_sentence(result: Comparison, places: int) -> str:
 
 
 def _p(p: float) -> str:
-    text = p_words(p)
+    text = p_value_text(p)
     return (text if text.startswith("<") else f"= {text}").replace(" ", NBSP)
 
 

@@ -31,22 +31,26 @@ def write_outputs(section: Section, out: Path, *, title: str, kicker: str) -> Wr
 def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     """Write a study's figures (SVG, PNG) and tables (Markdown, CSV, LaTeX); return the paths of both."""
     drop_abandoned(make_folder(out))  # what a process that was killed while writing left
-    found, words = section.findings, section.scale_line
+    findings, scale_text = section.findings, section.scale_line
     drawn: list[Path] = []
     texts: dict[str, str] = {}
-    if found:
-        table = findings_table(found, section.description or None)
-        texts = {"table.md": table.markdown(), "table.csv": findings_csv(found), "table.tex": table.latex()}
-    for number, table in enumerate((*section.tables, *other_epoch(found)), start=1):
+    if findings:
+        table = findings_table(findings, section.description or None)
+        texts = {
+            "table.md": table.markdown(),
+            "table.csv": findings_csv(findings),
+            "table.tex": table.latex(),
+        }
+    for number, table in enumerate((*section.tables, *other_epoch(findings)), start=1):
         texts |= {f"table-{number}.md": table.markdown(), f"table-{number}.tex": table.latex()}
-    if any(finding.comparison for finding in found):
-        drawn += figures.save(figures.differences(found, words), out / "differences")
-    groups = curve_groups(found)
+    if any(finding.comparison for finding in findings):
+        drawn += figures.save(figures.differences(findings, scale_text), out / "differences")
+    groups = curve_groups(findings)
     for cell, runs in groups.items():
         plain = "".join(c if c.isalnum() or c in "+-." else "-" for c in cell)
         name = f"curves-{plain}" if len(groups) > 1 else "curves"
-        caption, target = f"{cell}. {words}".strip(), target_of(found, cell)
-        drawn += figures.save(figures.learning_curves(runs, words=caption, target=target), out / name)
+        caption, target = f"{cell}. {scale_text}".strip(), target_of(findings, cell)
+        drawn += figures.save(figures.learning_curves(runs, note=caption, target=target), out / name)
     for picture in section.pictures:
         drawn += figures.save(picture.figure, out / picture.name)
     for name, text in texts.items():

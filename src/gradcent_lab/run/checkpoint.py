@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import torch
 
-from gradcent_lab.data import random_streams as seeds
+from gradcent_lab.data import random_streams
 from gradcent_lab.errors import UserError
 from gradcent_lab.store.atomic_files import Damaged, write_atomically
 
@@ -51,7 +51,7 @@ def save(
         "optimizer": state,
         "scheduler": scheduler.state_dict() if scheduler is not None else None,
         "scaler": accelerator.scaler.state_dict() if accelerator.scaler is not None else None,
-        "processes": _gather(accelerator, {"generators": seeds.capture(), "sums": sums}),
+        "processes": _gather(accelerator, {"generators": random_streams.capture(), "sums": sums}),
         "position": position,
     }
     if accelerator.is_main_process:
@@ -83,7 +83,7 @@ def load(
         if accelerator.scaler is not None:
             accelerator.scaler.load_state_dict(document["scaler"])
         state = processes[accelerator.process_index]
-        seeds.restore(state["generators"])
+        random_streams.restore(state["generators"])
         return dict(document["position"]), [float(value) for value in state["sums"]]
     except UserError:
         raise

@@ -20,7 +20,7 @@ from gradcent_lab.run.accelerator import Options, on_cpu
 from gradcent_lab.run.progress import Progress, SilentProgress
 from gradcent_lab.run.rank_agreement import RankAgreement
 from gradcent_lab.store import records as store
-from gradcent_lab.store import run_lock as locks
+from gradcent_lab.store import run_lock
 from gradcent_lab.store.atomic_files import make_folder, storage_errors, write_json
 from gradcent_lab.store.records import RunRecord
 
@@ -36,7 +36,7 @@ def run_task(task: Task, root: Path, options: Options, progress: Progress) -> Ru
         check_label(text, f"the name of the {what}")
     launch = _launch(options)
     with storage_errors(path), contextlib.ExitStack() as stack:
-        lock: locks.Lock | str | None = None
+        lock: run_lock.Lock | str | None = None
         with launch.agreement.block():
             if launch.is_first:
                 lock = stack.enter_context(_claim(path, task.config))
@@ -52,7 +52,7 @@ def run_task(task: Task, root: Path, options: Options, progress: Progress) -> Ru
         try:
             with launch.agreement.block():
                 _run(task, path, options, progress if launch.is_first else SilentProgress(), lock)
-        except locks.LostLock:
+        except run_lock.LostLock:
             return None
         except UserError as error:
             if launch.is_first:
@@ -100,21 +100,21 @@ def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any
     if lock is not None:
         check()
         store.finish(path, result, curves)
-        locks.clear(path)
+        run_lock.clear(path)
         progress.run_finished(store.load_run(path))
 
 
 @contextlib.contextmanager
-def _claim(path: Path, config: RunConfig) -> Iterator[locks.Lock | str]:
+def _claim(path: Path, config: RunConfig) -> Iterator[run_lock.Lock | str]:
     """Yield the lock with the run's folder ready, or why it is not to be run: "finished" or "busy"."""
     if store.is_finished(path):
         store.sweep(path)
         yield "finished"
         return
     make_folder(path)
-    with locks.held(path) as lock:
+    with run_lock.held(path) as lock:
         if store.is_finished(path):  # it was finished between the two checks
-            locks.clear(path)
+            run_lock.clear(path)
             yield "finished"
         elif lock is None:
             yield "busy"

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from gradcent_lab.data import random_streams as seeds
+from gradcent_lab.data import random_streams
 from gradcent_lab.data.batch_hash import BATCHES_PER_EPOCH, hash_batch
 from gradcent_lab.data.batches import Batch, Feed
 from gradcent_lab.errors import Diverged, UserError
@@ -99,7 +99,7 @@ class _Session:
         drop = experiment.eval_drop_last
         self.eval_feed = Feed(experiment.eval_data, size, train=False, drop_last=drop, **feed)
 
-        seeds.seed_everything(config.seed, "weights")
+        random_streams.seed_everything(config.seed, "weights")
         model = experiment.model()
         self.initial_weights = weights_hash(model)
         if config.numerics.channels_last:
@@ -119,7 +119,7 @@ class _Session:
             experiment.schedule(self.optimizer, self.train_feed.steps) if experiment.schedule else None
         )
         self._last_write = time.monotonic()
-        seeds.seed_everything(config.seed, "training", rank)
+        random_streams.seed_everything(config.seed, "training", rank)
 
     def run(
         self, epoch_done: Callable[[Mapping[str, Any]], None], before_write: Callable[[], None]
@@ -267,7 +267,7 @@ class _Session:
 
         several = self.accelerator.num_processes > 1
         with (
-            seeds.seeded(self.config.seed, "recalibrate"),
+            random_streams.seeded(self.config.seed, "recalibrate"),
             recalibrated(self.bare, self.train_feed.epoch(0), forward, average if several else None),
         ):
             yield

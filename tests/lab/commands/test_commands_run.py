@@ -97,7 +97,7 @@ def test_doctor(tmp_path, data, capsys):
     assert main(["doctor", "--out", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "32 training and 32 test images" in said
-    assert "the whole set has 50,000 and 10,000" in said
+    assert "the complete set has 50,000 and 10,000" in said
     assert "CIFAR-10 " in said
     assert f"torch uses {os.environ.get('OMP_NUM_THREADS', '')}" in said
     assert main(["doctor", "--data", str(tmp_path / "nowhere")]) == 1

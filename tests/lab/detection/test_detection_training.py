@@ -145,9 +145,9 @@ def linear_experiment(clip: float | None) -> Experiment:
 def test_clipping_comes_before_centralizing(tmp_path):
     made = linear_experiment(clip=1.0)
     records = run_pairs(made, [OFF, ON], [0], tmp_path, options=QUICK)
-    from gradcent_lab.data import random_streams as seeds
+    from gradcent_lab.data import random_streams
 
-    seeds.seed_everything(0, "weights")
+    random_streams.seed_everything(0, "weights")
     first = nn.Linear(3, 1)
     before = [p.detach().clone() for p in first.parameters()]
     loss = nn.functional.mse_loss(first(made.train_data.tensors[0]), made.train_data.tensors[1])

@@ -39,8 +39,8 @@ def every_figure():
         "projection": figures.projection(descent(False), descent(True)),
         "means": figures.initial_means({"Kaiming": means, "pretrained": means}, "smoke scale"),
         "history": figures.gradient_history(history(2.0), history(1.0), names, "smoke scale"),
-        "curves": figures.learning_curves(runs, words="small scale, n = 5"),
-        "train-test": train_and_test([("a", runs), ("b", runs)], words="small scale"),
+        "curves": figures.learning_curves(runs, note="small scale, n = 5"),
+        "train-test": train_and_test([("a", runs), ("b", runs)], note="small scale"),
         "differences": figures.differences(findings(runs, table=1, epoch="best"), "small scale"),
     }
 

@@ -13,7 +13,7 @@ from gradcent_lab.analysis.statistics import Summary
 from gradcent_lab.report.tables import (
     findings_csv,
     findings_table,
-    interval_words,
+    interval_text,
     mean_std,
     other_epoch,
     signed,
@@ -26,7 +26,7 @@ def test_markdown_has_paper_ours_n_interval_verdict_and_scale():
     assert text.startswith("**table1, small scale: 10 epochs instead of 200**")
     line = next(line for line in text.splitlines() if line.startswith("| R18"))
     assert "76.87 → 78.82 (+1.95)" in line
-    assert f"| 5 | {signed(found[0].comparison.difference, 2)} | {interval_words(found[0])} |" in line
+    assert f"| 5 | {signed(found[0].comparison.difference, 2)} | {interval_text(found[0])} |" in line
     assert line.endswith("| same direction |")
     assert "| V11 | 70.94 → 71.69 (+0.75) | – | – | 0 | – | – | – | not run at this scale |" in text
     assert "best epoch" in text

@@ -21,7 +21,7 @@ from gradcent_lab.experiment.study import Cell, Scale, Study, Task, tasks_of
 from gradcent_lab.run.progress import SilentProgress
 from gradcent_lab.run.scheduler import run_pairs, run_study, run_tasks, shard
 from gradcent_lab.store import records as store
-from gradcent_lab.store import run_lock as locks
+from gradcent_lab.store import run_lock
 
 TIMES = {"seconds", "samples_per_second"}
 
@@ -153,7 +153,7 @@ def test_a_run_in_other_hands_is_waited_for(tmp_path, monkeypatch):
     (record,) = run_pairs(experiment, [OFF], [0], tmp_path / "elsewhere")
     path = tmp_path / "here" / "toy" / record.path.name
     path.mkdir(parents=True)
-    lock = locks.acquire(path)
+    lock = run_lock.acquire(path)
     assert lock is not None
     looks = []
 

@@ -19,7 +19,7 @@ import toy
 from torch import nn
 
 import gradcent
-from gradcent_lab.data import random_streams as seeds
+from gradcent_lab.data import random_streams
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF, ON, Arm, Numerics
 from gradcent_lab.run import accelerator as runtime
@@ -40,22 +40,22 @@ def test_equals_a_loop_written_by_hand(tmp_path, arm):
     (record,) = run_pairs(toy.experiment(), [arm], [3], tmp_path)
 
     experiment = toy.experiment()
-    seeds.seed_everything(3, "weights")
+    random_streams.seed_everything(3, "weights")
     model = toy.network()
     optimizer = toy.sgd(model.parameters())
     if arm.on:
         gradcent.attach(optimizer, model)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 8, 0.5)
-    seeds.seed_everything(3, "training", 0)
+    random_streams.seed_everything(3, "training", 0)
     lines = []
     for epoch in range(4):
         model.train()
-        order = torch.randperm(70, generator=seeds.generator(3, "order", epoch)).tolist()
+        order = torch.randperm(70, generator=random_streams.generator(3, "order", epoch)).tolist()
         losses, hits, lr = [], 0, optimizer.param_groups[0]["lr"]
         for step in range(4):
             samples = []
             for index in order[16 * step : 16 * step + 16]:
-                with seeds.seeded(3, "sample", epoch, index):
+                with random_streams.seeded(3, "sample", epoch, index):
                     samples.append(experiment.train_data[index])
             x, y = torch.stack([s[0] for s in samples]), torch.stack([s[1] for s in samples])
             output = model(x)

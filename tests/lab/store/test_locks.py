@@ -12,17 +12,17 @@ import sys
 import pytest
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.store import run_lock as locks
+from gradcent_lab.store import run_lock
 
 
 def test_second_claim_is_refused_until_release(tmp_path):
-    first = locks.acquire(tmp_path)
+    first = run_lock.acquire(tmp_path)
     assert first is not None
-    assert locks.acquire(tmp_path) is None
-    assert locks.is_held(tmp_path)
+    assert run_lock.acquire(tmp_path) is None
+    assert run_lock.is_held(tmp_path)
     first.release()
-    assert not locks.is_held(tmp_path)
-    second = locks.acquire(tmp_path)
+    assert not run_lock.is_held(tmp_path)
+    second = run_lock.acquire(tmp_path)
     assert second is not None
     second.release()
 
@@ -30,13 +30,13 @@ def test_second_claim_is_refused_until_release(tmp_path):
 def test_lock_of_a_killed_process_is_free_at_once(tmp_path):
     code = (
         "import os, signal, sys, pathlib\n"
-        "from gradcent_lab.store import run_lock as locks\n"
-        "assert locks.acquire(pathlib.Path(sys.argv[1]))\n"
+        "from gradcent_lab.store import run_lock\n"
+        "assert run_lock.acquire(pathlib.Path(sys.argv[1]))\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == -9
-    assert not locks.is_held(tmp_path)
-    lock = locks.acquire(tmp_path)
+    assert not run_lock.is_held(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     lock.release()
 
@@ -45,10 +45,10 @@ def test_lock_of_another_machine_counts_until_its_heartbeat_stops(tmp_path):
     other = {"host": "elsewhere", "boot": "x", "pid": os.getpid(), "started": "1", "token": "t"}
     path = tmp_path / "lock.0003"
     path.write_text(json.dumps(other))
-    assert locks.acquire(tmp_path) is None
+    assert run_lock.acquire(tmp_path) is None
     now = path.stat().st_mtime
-    os.utime(path, (now, now - locks.STALE - 1))
-    lock = locks.acquire(tmp_path)
+    os.utime(path, (now, now - run_lock.STALE - 1))
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     assert lock.path.name == "lock.0004"
     lock.release()
@@ -56,22 +56,22 @@ def test_lock_of_another_machine_counts_until_its_heartbeat_stops(tmp_path):
 
 def test_half_written_lock_is_respected_while_fresh(tmp_path):
     (tmp_path / "lock.0000").write_text("")
-    assert locks.is_held(tmp_path)
+    assert run_lock.is_held(tmp_path)
 
 
 def test_holder_notices_that_it_was_taken_over(tmp_path):
-    lock = locks.acquire(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     lock.check()
     (tmp_path / "lock.0001").write_text("{}")
-    with pytest.raises(locks.LostLock):
+    with pytest.raises(run_lock.LostLock):
         lock.check()
     lock.release()
 
 
 def test_heartbeat_touches_the_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "HEARTBEAT", 0.01)
-    lock = locks.acquire(tmp_path)
+    monkeypatch.setattr(run_lock, "HEARTBEAT", 0.01)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     os.utime(lock.path, (1, 1))
     for _ in range(200):
@@ -84,7 +84,7 @@ def test_heartbeat_touches_the_file(tmp_path, monkeypatch):
 
 def _race(folder, start, results):
     start.wait()
-    results.put(locks.acquire(folder) is not None)
+    results.put(run_lock.acquire(folder) is not None)
     start.wait()
 
 
@@ -111,9 +111,9 @@ def test_no_hard_links(tmp_path, monkeypatch):
         raise OSError("no links here")
 
     monkeypatch.setattr(os, "link", refuse)
-    lock = locks.acquire(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
-    assert locks.acquire(tmp_path) is None
+    assert run_lock.acquire(tmp_path) is None
     lock.release()
 
 
@@ -134,9 +134,9 @@ def test_no_hard_links(tmp_path, monkeypatch):
 def test_a_damaged_or_foreign_lock_counts_as_held_until_it_is_stale(tmp_path, content):
     path = tmp_path / "lock.0000"
     path.write_bytes(content)
-    assert locks.acquire(tmp_path) is None
+    assert run_lock.acquire(tmp_path) is None
     os.utime(path, (1, 1))
-    lock = locks.acquire(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     lock.release()
 
@@ -145,26 +145,26 @@ def test_locks_compare_as_numbers(tmp_path):
     for number in (9999, 10000):
         (tmp_path / f"lock.{number}").write_text('{"released": true}')
     (tmp_path / "lock.old").write_text("somebody's note")
-    lock = locks.acquire(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     assert lock.path.name == "lock.10001"
     lock.check()
-    assert locks.acquire(tmp_path) is None
+    assert run_lock.acquire(tmp_path) is None
     lock.release()
 
 
 def test_a_folder_named_like_a_lock_belongs_to_nobody(tmp_path):
     (tmp_path / "lock.0003").mkdir()
-    lock = locks.acquire(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     assert lock.path.name == "lock.0004"
     lock.release()
 
 
 def test_lock_of_a_reused_pid_is_free(tmp_path):
-    me = locks._holder()
+    me = run_lock._holder()
     (tmp_path / "lock.0000").write_text(json.dumps({**me, "started": "1"}))
-    lock = locks.acquire(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     lock.release()
 
@@ -175,12 +175,12 @@ def test_a_lock_from_the_future_is_stale_after_being_watched(tmp_path, monkeypat
     path.write_text(json.dumps({"host": "elsewhere", "boot": "x", "pid": 1, "started": "1"}))
     ahead = path.stat().st_mtime + 86400
     os.utime(path, (ahead, ahead))
-    clock = iter([0.0, locks.STALE - 1, locks.STALE + 1])
-    monkeypatch.setattr(locks.time, "monotonic", lambda: next(clock))
-    assert locks.acquire(tmp_path) is None
-    assert locks.acquire(tmp_path) is None
-    monkeypatch.setattr(locks.time, "monotonic", lambda: locks.STALE + 1)
-    lock = locks.acquire(tmp_path)
+    clock = iter([0.0, run_lock.STALE - 1, run_lock.STALE + 1])
+    monkeypatch.setattr(run_lock.time, "monotonic", lambda: next(clock))
+    assert run_lock.acquire(tmp_path) is None
+    assert run_lock.acquire(tmp_path) is None
+    monkeypatch.setattr(run_lock.time, "monotonic", lambda: run_lock.STALE + 1)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     lock.release()
 
@@ -191,14 +191,14 @@ def test_lock_errors_are_one_line(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "listdir", broken)
     with pytest.raises(UserError, match=r"cannot lock .* \(Input/output error\)"):
-        locks.acquire(tmp_path)
+        run_lock.acquire(tmp_path)
 
 
 def test_a_removed_folder_has_no_lock(tmp_path):
-    lock = locks.acquire(tmp_path)
+    lock = run_lock.acquire(tmp_path)
     assert lock is not None
     lock.path.unlink()
-    with pytest.raises(locks.LostLock):
+    with pytest.raises(run_lock.LostLock):
         lock.check()
     lock.release()
-    assert locks.acquire(tmp_path / "gone") is None
+    assert run_lock.acquire(tmp_path / "gone") is None

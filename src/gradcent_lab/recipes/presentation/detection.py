@@ -40,9 +40,9 @@ def paper_table(number: int, records: Sequence[RunRecord]) -> Table:
                 ours = _mean_std([run.curves[-1][metric] for run in runs])
                 cells.append(f"{ours} ({printed:.1f})" if printed is not None else ours)
             rows.append((name, arm, *cells, str(len(runs))))
-    words = f"{records[0].scale} scale; last epoch, mean ± standard deviation over n runs, the paper's in brackets"
+    caption = f"{records[0].scale} scale; last epoch, mean ± standard deviation over n runs, the paper's in brackets"
     return Table(
-        f"Table {number} in the paper's shape", ("backbone", "method", *metrics, "n"), tuple(rows), (words,)
+        f"Table {number} in the paper's shape", ("backbone", "method", *metrics, "n"), tuple(rows), (caption,)
     )
 
 
@@ -71,10 +71,10 @@ def annotation_notes(records: Sequence[RunRecord]) -> list[str]:
         document = read_json(path)
         for split, counts in document["annotations"].items():
             odd = {key: count for key, count in counts.items() if key != "annotations"}
-            words = ", ".join(f"{count:,} {key}" for key, count in sorted(odd.items())) or "none odd"
+            problems = ", ".join(f"{count:,} {key}" for key, count in sorted(odd.items())) or "none odd"
             images, total = document["images"][split], counts.get("annotations", 0)
             part = "training" if split == "train" else "testing"
-            notes.append(f"Annotations for {part} ({images:,} images used): {total:,} read, {words}.")
+            notes.append(f"Annotations for {part} ({images:,} images used): {total:,} read, {problems}.")
     return list(dict.fromkeys(notes))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @styled
-def side_by_side(pairs: Sequence[tuple[str, list[dict[str, Any]]]], words: str = "") -> Figure:
+def side_by_side(pairs: Sequence[tuple[str, list[dict[str, Any]]]], note: str = "") -> Figure:
     """Draw one row per arm (`pairs`: its name and its examples) and one column per image."""
     columns = len(pairs[0][1])
     figure, axes = new_figure(2.4 * columns, 2.15 * len(pairs) + 0.3, len(pairs), columns)
@@ -26,7 +26,7 @@ def side_by_side(pairs: Sequence[tuple[str, list[dict[str, Any]]]], words: str =
             _draw(axis, example, arm_colour(row))
             if column == 0:
                 axis.set_ylabel(arm, color=arm_colour(row), fontweight="bold")
-    caption(figure, words)
+    caption(figure, note)
     return figure
 
 
@@ -38,9 +38,9 @@ def _draw(axis: Axes, example: dict[str, Any], colour: str) -> None:
 
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(example["picture"]))).convert("RGB")) / 255.0
     height, width = picture.shape[:2]
-    for found in example["found"]:
-        if "mask" in found:
-            code = {**found["mask"], "counts": found["mask"]["counts"].encode()}
+    for detection in example["found"]:
+        if "mask" in detection:
+            code = {**detection["mask"], "counts": detection["mask"]["counts"].encode()}
             mask = Image.fromarray(library().mask.decode(code) * 255).resize((width, height))
             share = np.asarray(mask)[..., None] / 255.0 * 0.5
             picture = picture * (1 - share) + np.asarray(to_rgb(colour)) * share
@@ -48,10 +48,10 @@ def _draw(axis: Axes, example: dict[str, Any], colour: str) -> None:
     for x1, y1, x2, y2 in example["truth"]:
         edge: dict[str, Any] = {"fill": False, "ec": "white", "lw": 1.0, "ls": (0, (3, 2))}
         axis.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, **edge))
-    for found in example["found"]:
-        x, y, w, h = found["box"]
+    for detection in example["found"]:
+        x, y, w, h = detection["box"]
         axis.add_patch(Rectangle((x, y), w, h, fill=False, ec=colour, lw=1.5))
-        text = f"{found['name']} {found['score']:.2f}"
+        text = f"{detection['name']} {detection['score']:.2f}"
         style = {"facecolor": colour, "edgecolor": "none", "pad": 1.0, "alpha": 0.85}
         axis.text(x + 2, max(y, 9), text, fontsize=6.5, color="white", va="bottom", bbox=style, clip_on=True)
     axis.set(xticks=[], yticks=[], xlim=(0, width), ylim=(height, 0))

@@ -60,7 +60,7 @@ def gradient_history(records: Sequence[RunRecord], scale_text: str) -> list[Pict
 def four_combinations(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
     """Figure 5."""
     combined = [replace(r, arm=r.cell if is_baseline(r) else f"{r.cell}+GC") for r in records]
-    figure = figures.learning_curves(combined, labels={r.arm: r.arm for r in combined}, words=scale_text)
+    figure = figures.learning_curves(combined, labels={r.arm: r.arm for r in combined}, note=scale_text)
     return [Picture("fig5", figure, "Figure 5: training loss and test accuracy of the four combinations.")]
 
 
@@ -69,7 +69,7 @@ def error_curves(records: Sequence[RunRecord], scale_text: str) -> list[Picture]
     runs = [record for record in records if record.cell == FIGURE_CELL]
     if not runs:
         return []
-    figure = figures.learning_curves(runs, ("train_metric", "eval_metric"), words=scale_text)
+    figure = figures.learning_curves(runs, ("train_metric", "eval_metric"), note=scale_text)
     return [Picture("fig6", figure, "Figure 6: training and validation error of ResNet-50 with GN.")]
 
 
@@ -78,4 +78,4 @@ def train_and_test_curves(records: Sequence[RunRecord], scale_text: str) -> list
     cells = dict.fromkeys(record.cell for record in records)
     panels = [(cell, [record for record in records if record.cell == cell]) for cell in cells]
     caption = "Figure 7: training (solid) and test (dotted) accuracy, first 40 epochs."
-    return [Picture("fig7", train_and_test(panels, words=scale_text), caption)]
+    return [Picture("fig7", train_and_test(panels, note=scale_text), caption)]

@@ -19,11 +19,11 @@ def theorem_checks(records: Sequence[RunRecord]) -> list[Table]:
         for row in record.curves:
             checks.setdefault(row["check"], []).append(row)
     rows = []
-    for check, found in checks.items():
-        worst = max(found, key=lambda row: row["value"])
-        held = sum(bool(row["holds"]) for row in found)
+    for check, result in checks.items():
+        worst = max(result, key=lambda row: row["value"])
+        held = sum(bool(row["holds"]) for row in result)
         bound = f"{worst.get('relation', '≤')} {worst['bound']:.3g}"
-        rows.append((check, f"{worst['value']:.3g}", bound, f"{held} of {len(found)}"))
+        rows.append((check, f"{worst['value']:.3g}", bound, f"{held} of {len(result)}"))
     return [Table("Theorems 4.1 and 4.2", ("check", "largest value", "should be", "holds"), tuple(rows))]
 
 
@@ -53,10 +53,10 @@ def image_counts(records: Sequence[RunRecord]) -> list[Table]:
     """Return Table 6: the numbers the paper prints and those on disk."""
     names = {"#Category": "categories", "#Training": "training", "#Testing": "testing"}
     printed = {(c.row, c.column): int(c.mean) for c in paper_claims.claims() if c.table == 6}
-    found = {record.cell: record.curves[0] for record in records}
+    counts = {record.cell: record.curves[0] for record in records}
     rows = []
     for data in dict.fromkeys(row for row, _ in printed):
-        here = found.get(data)
+        here = counts.get(data)
         cells = [
             f"{printed[data, column]:,} → {here[key]:,}" if here else f"{printed[data, column]:,} → –"
             for column, key in names.items()

@@ -11,7 +11,7 @@ import numpy as np
 from gradcent_lab.analysis.findings import Finding, is_baseline
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report.figures.style import INK, MUTED, WITH, arm_colour, caption, new_figure, styled
-from gradcent_lab.report.tables import common_metric, decimals, interval_words, signed
+from gradcent_lab.report.tables import common_metric, decimals, interval_text, signed
 from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def learning_curves(
     *,
     epochs: int | None = None,
     labels: Mapping[str, str] | None = None,
-    words: str = "",
+    note: str = "",
     target: float | None = None,
 ) -> Figure:
     """Draw one panel per quantity; the thick line is the mean over seeds, thin lines are the seeds.
@@ -60,13 +60,13 @@ def learning_curves(
         axis.set_xlabel("epoch")
         _whole_epochs(axis)
     axes[0].legend(loc="best")
-    caption(figure, words)
+    caption(figure, note)
     return figure
 
 
 @styled
 def train_and_test(
-    panels: Sequence[tuple[str, Sequence[RunRecord]]], *, epochs: int | None = 40, words: str = ""
+    panels: Sequence[tuple[str, Sequence[RunRecord]]], *, epochs: int | None = 40, note: str = ""
 ) -> Figure:
     """Draw Figure 7: one panel per data set, training accuracy solid, testing accuracy dotted."""
     columns = min(4, len(panels))
@@ -84,12 +84,12 @@ def train_and_test(
         axis.set_visible(False)
     axes[0].set_ylabel(panels[0][1][0].metric_name)
     axes[0].legend(loc="best")
-    caption(figure, words)
+    caption(figure, note)
     return figure
 
 
 @styled
-def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = True) -> Figure:
+def differences(findings: Sequence[Finding], note: str = "", *, alone: bool = True) -> Figure:
     """Draw every pair's difference as a dot, the mean with its interval, and the paper's as a diamond.
 
     `alone` writes the numbers and the key into the figure; a page that has them beside it needs neither.
@@ -101,9 +101,9 @@ def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = T
         result = finding.comparison
         assert result is not None
         pairs = zip(finding.without, finding.with_, strict=True)
-        each = [getattr(b, finding.epoch) - getattr(a, finding.epoch) for a, b in pairs]
-        spread = np.linspace(-0.16, 0.16, len(each)) if len(each) > 1 else [0.0]
-        axis.scatter(each, row + np.asarray(spread), s=13, color=MUTED, alpha=0.75, linewidths=0, zorder=2)
+        values = [getattr(b, finding.epoch) - getattr(a, finding.epoch) for a, b in pairs]
+        spread = np.linspace(-0.16, 0.16, len(values)) if len(values) > 1 else [0.0]
+        axis.scatter(values, row + np.asarray(spread), s=13, color=MUTED, alpha=0.75, linewidths=0, zorder=2)
         if result.interval != "none":
             axis.plot(
                 [result.low, result.high], [row, row], color=WITH, lw=2.2, solid_capstyle="round", zorder=3
@@ -114,7 +114,7 @@ def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = T
             axis.scatter([paper], [row], s=42, zorder=5, marker="D", facecolors="none", edgecolors=INK)
         if not alone:
             continue
-        text = f"{signed(result.difference, decimals(finding))}  {interval_words(finding)}  n = {result.n}"
+        text = f"{signed(result.difference, decimals(finding))}  {interval_text(finding)}  n = {result.n}"
         axis.annotate(
             text, (1.01, row), xycoords=("axes fraction", "data"), va="center", fontsize=8.5, color=INK
         )
@@ -129,11 +129,11 @@ def differences(findings: Sequence[Finding], words: str = "", *, alone: bool = T
     name, unit = split_metric_name(common_metric(shown))
     axis.set_xlabel(f"{name}, with GC minus without{',' + unit if unit else ''} (better to the {better})")
     if alone:
-        caption(figure, f"{words}. {key_words(shown)}" if words else key_words(shown))
+        caption(figure, f"{note}. {legend_text(shown)}" if note else legend_text(shown))
     return figure
 
 
-def key_words(shown: Sequence[Finding]) -> str:
+def legend_text(shown: Sequence[Finding]) -> str:
     """Return how to read the figure of differences."""
     paper = "; diamond: the paper's difference" if any(f.claim for f in shown) else ""
     return f"Grey: single pairs; blue: mean and 95 % interval{paper}."

@@ -36,7 +36,7 @@ class OutcomePoint(NamedTuple):
 
 
 @styled
-def layer_shares(layers: Sequence[LayerBar], words: str = "") -> Figure:
+def layer_shares(layers: Sequence[LayerBar], note: str = "") -> Figure:
     """Draw one bar per layer: the share of its gradient that GC removes; a tick marks the level of its inputs."""
     shown = list(layers)[:MOST_BARS]
     figure, (axis,) = new_figure(6.8, 1.3 + 0.24 * len(shown))
@@ -63,12 +63,12 @@ def layer_shares(layers: Sequence[LayerBar], words: str = "") -> Figure:
         axis.plot([], [], color=MORE[0], lw=6, label="input layer")
         axis.plot([], [], color=WITH, lw=6, label="hidden layer")
         axis.legend(loc="lower right")
-    caption(figure, words)
+    caption(figure, note)
     return figure
 
 
 @styled
-def calibration(points: Sequence[OutcomePoint], named: Sequence[str] = (), words: str = "") -> Figure:
+def calibration(points: Sequence[OutcomePoint], named: Sequence[str] = (), note: str = "") -> Figure:
     """Draw the outcome of every calibration task against its forecast; `named` tasks carry their name."""
     figure, (axis,) = new_figure(6.8, 4.6)
     axis.axhline(0, color=MUTED, lw=1)
@@ -104,7 +104,7 @@ def calibration(points: Sequence[OutcomePoint], named: Sequence[str] = (), words
     axis.set_xlabel("forecast: share of the gradient removed in the first 60 steps without GC, %")
     axis.set_ylabel("outcome: change of the\nmean training loss with GC, %")
     axis.legend(loc="best")
-    caption(figure, words)
+    caption(figure, note)
     return figure
 
 

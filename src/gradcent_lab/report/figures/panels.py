@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @styled
 def finding_panels(
-    panels: Sequence[tuple[str, Finding]], words: str = "", columns: int | None = None
+    panels: Sequence[tuple[str, Finding]], note: str = "", columns: int | None = None
 ) -> Figure:
     """Draw one panel per titled finding, all on one y range; the means stand under the title."""
     columns = columns or len(panels)
@@ -41,5 +41,5 @@ def finding_panels(
         _whole_epochs(axis)
     axes[0].set_ylabel(f"test {panels[0][1].metric}")
     axes[0].legend(loc="lower right")
-    caption(figure, words)
+    caption(figure, note)
     return figure

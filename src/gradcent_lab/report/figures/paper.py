@@ -19,7 +19,7 @@ MOST_MARKERS = 1200  # where every point is an element of the SVG
 
 @styled
 def projection(
-    without: Sequence[Mapping[str, Any]], with_: Sequence[Mapping[str, Any]], words: str = ""
+    without: Sequence[Mapping[str, Any]], with_: Sequence[Mapping[str, Any]], note: str = ""
 ) -> Figure:
     """Draw Figure 2 from two real descents in ℝ³: rows with the weight `w`, its `gradient` and `projected`.
 
@@ -67,12 +67,12 @@ def projection(
     axis.set_aspect("equal")
     axis.axis("off")
     axis.legend(loc="upper left")
-    caption(figure, words)
+    caption(figure, note)
     return figure
 
 
 @styled
-def initial_means(panels: Mapping[str, Sequence[np.ndarray]], words: str = "") -> Figure:
+def initial_means(panels: Mapping[str, Sequence[np.ndarray]], note: str = "") -> Figure:
     """Draw Figure 3: ln |mean| of every weight vector, one panel per initialization, layers left to right.
 
     `panels` maps a title to one array of weight-vector means per layer, from shallow to deep.
@@ -96,7 +96,7 @@ def initial_means(panels: Mapping[str, Sequence[np.ndarray]], words: str = "") -
         axis.set_ylabel("ln |mean|")
         axis.margins(x=0.01)
     axes[-1].set_xlabel("weight vector, layers from shallow to deep in alternating colours")
-    caption(figure, words)
+    caption(figure, note)
     return figure
 
 
@@ -105,7 +105,7 @@ def gradient_history(
     without: Sequence[Mapping[str, float]],
     with_: Sequence[Mapping[str, float]],
     series: Mapping[str, str],
-    words: str = "",
+    note: str = "",
 ) -> Figure:
     """Draw Figure 4: norm and largest value of a layer's gradient over iterations, red without, blue with.
 
@@ -130,5 +130,5 @@ def gradient_history(
         axis.set_xlabel("iteration")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=5))
     axes[0].legend(loc="best", markerscale=2.5)
-    caption(figure, words)
+    caption(figure, note)
     return figure

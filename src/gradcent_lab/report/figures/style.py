@@ -95,11 +95,11 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
     return figure, list(axes.flat)
 
 
-def caption(figure: Figure, words: str) -> None:
+def caption(figure: Figure, text: str) -> None:
     """Print the scale, n and whatever else must not be lost when the file is passed on."""
-    if words:
+    if text:
         wide = int(figure.get_figwidth() * 17)  # letters of this size that fit beside each other
-        figure.supxlabel(textwrap.fill(words, wide), fontsize=8, color=MUTED, x=0.01, ha="left")
+        figure.supxlabel(textwrap.fill(text, wide), fontsize=8, color=MUTED, x=0.01, ha="left")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
