@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import gradcent
 
@@ -25,7 +26,9 @@ def curvature_ratio(loss: Callable[[], Tensor], plan: gradcent.Plan, iterations:
         if entry.centralized and entry.layout is not None
     ]
     params = [param for param, _ in pairs]
-    gradients = torch.autograd.grad(loss(), params, create_graph=True, allow_unused=True)
+    with sdpa_kernel(SDPBackend.MATH):  # the other attention kernels cannot be differentiated twice
+        value = loss()
+    gradients = torch.autograd.grad(value, params, create_graph=True, allow_unused=True)
     used = [(p, g, layout) for (p, layout), g in zip(pairs, gradients, strict=True) if g is not None]
     if not used:
         raise RuntimeError("no gradient depends on the weights")

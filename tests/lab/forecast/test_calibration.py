@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 from gradcent_lab.forecast.calibration import outcomes as analysis
 from gradcent_lab.forecast.calibration import study, training
@@ -45,6 +46,39 @@ def test_listing_the_tasks_does_not_import_torch():
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_task_builds_and_computes_a_finite_loss():
+    for task in all_tasks():
+        split = task.load_data()
+        output = task.build_model()(split.train_inputs[:4])
+        assert torch.isfinite(training.loss_of(split)(output, split.train_targets[:4])), task.name
+
+
+def test_every_arm_is_tuned_over_the_same_rates_and_no_arm_ends_at_an_end_of_them(monkeypatch):
+    """The best rate of the arm without GC is made 3, beyond the grid of SGD; the others prefer 0.1."""
+
+    def train(task, split, arm, lr, seed):
+        best = 3.0 if arm == "off" else 0.1
+        loss = 1 + abs(math.log10(lr / best))
+        return training.Run(task.name, arm, lr, seed, loss, loss, loss, None, False)
+
+    monkeypatch.setattr(training, "train", train)
+    rows = study.tune(all_tasks()[0], None)
+    tried = {arm: sorted({row["lr"] for row in rows if row["arm"] == arm}) for arm in training.ARMS}
+    assert tried["off"] == tried["all"] == tried["hidden"] == [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]
+    assert study.best_lr(rows, "off") == 3.0
+    assert study.best_lr(rows, "all") == 0.1
+    assert {row["seed"] for row in rows} == set(study.TUNING_SEEDS)
+    assert not {*study.TUNING_SEEDS, *study.FORECAST_SEEDS} & set(study.FRESH_SEEDS)
+
+
+@pytest.mark.parametrize("arm", ["all", "hidden"])
+def test_a_network_whose_every_input_is_centered_trains_the_same_with_gc(arm):
+    task = next(task for task in all_tasks() if task.name == "mlp LN first, digits, SGD")
+    split = task.load_data()
+    off, on = (training.train(task, split, name, 0.01, 0) for name in ("off", arm))
+    assert on.train_loss == pytest.approx(off.train_loss, rel=1e-3)
 
 
 def test_arms_share_weights_and_batches():

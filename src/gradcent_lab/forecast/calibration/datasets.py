@@ -16,6 +16,7 @@ from torch import Tensor
 
 SPLIT_SEED = 20_260  # the split is part of a data set; no result was looked at to choose it
 TEXT_LENGTH = 24
+GRAPH_NODES = 12
 ALPHABET = "\n " + "".join(map(chr, range(33, 127)))
 
 
@@ -200,3 +201,27 @@ def graph_nodes() -> Split:
     for _ in range(2):
         hops.append(smooth @ hops[-1])
     return _split(torch.cat(hops, 1), labels, blocks, 700)
+
+
+def small_graphs() -> Split:
+    """Graphs of 12 nodes: a ring, two cliques or random links; a sample is (normalized links | node features).
+
+    The features are random numbers and the degree of the node, so the label is a property of the links alone.
+    """
+    generator = torch.Generator().manual_seed(SPLIT_SEED)
+    count, size = 1500, GRAPH_NODES
+    labels = torch.randint(3, (count,), generator=generator)
+    place = torch.arange(size)
+    distance = (place.unsqueeze(0) - place.unsqueeze(1)).abs()
+    ring = (torch.minimum(distance, size - distance) <= 2).float()
+    cliques = (place.unsqueeze(0) // (size // 2) == place.unsqueeze(1) // (size // 2)).float()
+    chances = torch.stack([0.9 * ring, 0.75 * cliques, torch.full((size, size), 0.35)])[labels]
+    upper = (torch.rand(count, size, size, generator=generator) < chances).triu(1)
+    links = (upper | upper.transpose(1, 2)).float() + torch.eye(size)
+    order = torch.rand(count, size, generator=generator).argsort(1)  # so that positions say nothing
+    links = links.gather(1, order.unsqueeze(2).expand(-1, -1, size))
+    links = links.gather(2, order.unsqueeze(1).expand(-1, size, -1))
+    degree = links.sum(2, keepdim=True)
+    features = torch.cat([torch.randn(count, size, 5, generator=generator), degree - degree.mean()], 2)
+    smooth = degree.rsqrt() * links * degree.rsqrt().transpose(1, 2)
+    return _split(torch.cat([smooth, features], 2), labels, 3, 900)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from gradcent_lab.forecast.calibration.datasets import ALPHABET, TEXT_LENGTH
+from gradcent_lab.forecast.calibration.datasets import ALPHABET, GRAPH_NODES, TEXT_LENGTH
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
@@ -50,10 +51,15 @@ def mlp(
     width: int = 64,
     depth: int = 3,
 ) -> nn.Module:
-    """Linear layers; norm "ln" comes before the activation, "ln_after" behind it, "bn" before it."""
+    """Linear layers; norm "ln" and "bn" come before the activation, "ln_after" behind it.
+
+    "ln_first" puts a LayerNorm without affine parameters before every Linear, so GC changes nothing at all.
+    """
     layers: list[nn.Module] = [nn.Flatten()]
     size = inputs
     for _ in range(depth):
+        if norm == "ln_first":
+            layers.append(nn.LayerNorm(size, elementwise_affine=False))
         layers.append(nn.Linear(size, width))
         if norm == "bn":
             layers.append(nn.BatchNorm1d(width))
@@ -63,6 +69,8 @@ def mlp(
         if norm == "ln_after":
             layers.append(nn.LayerNorm(width))
         size = width
+    if norm == "ln_first":
+        layers.append(nn.LayerNorm(size, elementwise_affine=False))
     return nn.Sequential(*layers, nn.Linear(size, outputs))
 
 
@@ -105,7 +113,7 @@ class _Residual(nn.Module):
 
 def residual(channels: int, outputs: int, *, norm: str = "bn", activation: str = "relu") -> nn.Module:
     """A stem and two residual blocks."""
-    width = 14
+    width = 16 if norm == "gn" else 14  # GroupNorm has 4 groups
     return nn.Sequential(
         nn.Conv2d(channels, width, 3, padding=1),
         norm_2d(norm, width),
@@ -221,6 +229,24 @@ class Recurrent(nn.Module):
         """Return one output per sequence."""
         states, _ = self.cell(x)
         output: Tensor = self.out(states[:, -1])
+        return output
+
+
+class GraphNetwork(nn.Module):
+    """Three graph convolutions (Kipf and Welling 2017), mean over the nodes; a sample is (links | features)."""
+
+    def __init__(self, features: int = 6, outputs: int = 3, width: int = 32) -> None:
+        super().__init__()
+        sizes = (features, width, width, width)
+        self.layers = nn.ModuleList([nn.Linear(a, b) for a, b in itertools.pairwise(sizes)])
+        self.out = nn.Linear(width, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return one output per graph."""
+        links, nodes = x[..., :GRAPH_NODES], x[..., GRAPH_NODES:]
+        for layer in self.layers:
+            nodes = torch.relu(links @ layer(nodes))
+        output: Tensor = self.out(nodes.mean(1))
         return output
 
 

@@ -1,20 +1,24 @@
-"""The calibration of one task: tune every arm on its own seeds, compare on fresh seeds, read the forecast.
+"""The calibration of one task: tune every arm, compare on fresh seeds, read the forecast.
 
-The protocol is fixed here. Each arm is trained at every learning rate of the optimizer's grid with the tuning seeds;
-the rate with the lowest mean training loss is the arm's own. The comparison and the forecast use other seeds.
+The protocol is fixed here. Every arm is trained with the tuning seeds at every learning rate of the optimizer's grid;
+an arm uses the rate with its lowest mean training loss. While an arm's best rate is the lowest or the highest, all
+arms try one more rate beyond it. The comparison and the forecast use other seeds.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from torch import nn
 
 import gradcent
 from gradcent_lab.forecast.calibration import training
 from gradcent_lab.forecast.calibration.datasets import Split
 from gradcent_lab.forecast.calibration.tasks import Task
+from gradcent_lab.forecast.curvature import curvature_ratio
 from gradcent_lab.forecast.gradient_share import GradientShare
 from gradcent_lab.forecast.target_mean import explained_by_input_mean
 
@@ -22,6 +26,7 @@ TUNING_SEEDS = (1001, 1002)
 FRESH_SEEDS = tuple(range(8))
 FORECAST_SEEDS = (2001, 2002, 2003)
 FORECAST_STEPS = 60
+MOST_EXTENSIONS = 3  # learning rates added beyond the grid
 
 Row = dict[str, Any]
 
@@ -29,11 +34,7 @@ Row = dict[str, Any]
 def run_task(task: Task, fresh_seeds: Iterable[int] = FRESH_SEEDS) -> list[Row]:
     """Run all of a task and return one row per run, then one row per forecast."""
     split = task.load_data()
-    rows: list[Row] = []
-    for arm in training.ARMS:
-        for lr in task.learning_rates:
-            for seed in TUNING_SEEDS:
-                rows.append({"phase": "tune", **training.train(task, split, arm, lr, seed).as_row()})
+    rows = tune(task, split)
     for seed in fresh_seeds:
         for arm in training.ARMS:
             run = training.train(task, split, arm, best_lr(rows, arm), seed)
@@ -43,6 +44,36 @@ def run_task(task: Task, fresh_seeds: Iterable[int] = FRESH_SEEDS) -> list[Row]:
             {"phase": "forecast", "seed": seed, **forecast_row(task, split, best_lr(rows, "off"), seed)}
         )
     return rows
+
+
+def tune(task: Task, split: Split) -> list[Row]:
+    """Train every arm at the same learning rates and return the rows; see the module's docstring."""
+    rows: list[Row] = []
+    rates = list(task.learning_rates)
+    untried = list(rates)
+    for extensions in range(MOST_EXTENSIONS + 1):
+        for arm in training.ARMS:
+            for lr in untried:
+                for seed in TUNING_SEEDS:
+                    rows.append({"phase": "tune", **training.train(task, split, arm, lr, seed).as_row()})
+        best = {best_lr(rows, arm) for arm in training.ARMS}
+        if max(best) == max(rates):
+            untried = [_next_rate(max(rates), up=True)]
+        elif min(best) == min(rates):
+            untried = [_next_rate(min(rates), up=False)]
+        else:
+            break
+        if extensions < MOST_EXTENSIONS:
+            rates += untried
+    return rows
+
+
+def _next_rate(rate: float, *, up: bool) -> float:
+    """Return the neighbour of a rate in the series 0.1, 0.3, 1, 3, …."""
+    digit, power = f"{rate:.0e}".split("e")
+    if up:
+        return float(f"3e{power}") if digit == "1" else float(f"1e{int(power) + 1}")
+    return float(f"1e{power}") if digit == "3" else float(f"3e{int(power) - 1}")
 
 
 def best_lr(rows: Iterable[Row], arm: str) -> float:
@@ -63,6 +94,7 @@ def forecast_row(task: Task, split: Split, lr: float, seed: int) -> Row:
     optimizers = training.build_optimizers(task, model, lr)
     loss_function = training.loss_of(split)
     share = GradientShare()
+    ratio = _curvature(task, split, model, seed)
     for inputs, targets in training.batches(split, task.batch, FORECAST_STEPS, seed):
         model.zero_grad()
         loss_function(model(inputs), targets).backward()
@@ -74,5 +106,20 @@ def forecast_row(task: Task, split: Split, lr: float, seed: int) -> Row:
         "lr": lr,
         "removed": round(share.mean, 4),
         "explained": None if explained is None else round(explained, 4),
+        "curvature": ratio,
         "layers": {name: round(share.layer(name)[0], 4) for name in share.layers},
     }
+
+
+def _curvature(task: Task, split: Split, model: nn.Module, seed: int) -> float | None:
+    """Return λmax(H)/λmax(PHP) of the first batch at initialization, or None where it cannot be computed."""
+    inputs, targets = next(training.batches(split, task.batch, 1, seed))
+    plan = gradcent.explain(model, example=inputs[:16])
+    state = copy.deepcopy(model.state_dict())
+    try:
+        ratio = curvature_ratio(lambda: training.loss_of(split)(model(inputs), targets), plan)
+    except RuntimeError:
+        return None
+    finally:
+        model.load_state_dict(state)  # BatchNorm counted the batch
+    return float(f"{ratio:.4g}")

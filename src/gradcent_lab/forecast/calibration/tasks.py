@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Expected = Literal["open", "nothing", "harm"]
 Optimizer = Literal["SGD", "AdamW", "Lion", "Muon"]
 
-# the learning rates that every arm is tuned over
+# the learning rates that every arm is tuned over; `study.tune` adds rates where the best lies at an end
 GRIDS: dict[str, tuple[float, ...]] = {
     "SGD": (0.01, 0.03, 0.1, 0.3, 1.0),
     "AdamW": (3e-4, 1e-3, 3e-3, 1e-2, 3e-2),
@@ -133,12 +133,22 @@ def _mlp_tasks() -> list[Task]:
             digits,
             "nothing",
         ),
+        Task("mlp LN first, digits, SGD", "mlp-ln-first", "SGD", _mlp("relu", "ln_first"), digits, "nothing"),
+        Task(
+            "mlp LN first, digits, AdamW",
+            "mlp-ln-first",
+            "AdamW",
+            _mlp("relu", "ln_first"),
+            digits,
+            "nothing",
+        ),
     ]
 
 
 def _image_tasks() -> list[Task]:
     digits, few, noisy = Part("digits"), Part("digits", {"train": 200}), Part("denoising")
     residual = Part("residual", {"channels": 1, "outputs": 10})
+    residual_gn = Part("residual", {"channels": 1, "outputs": 10, "norm": "gn"})
     return [
         Task("cnn, digits, SGD", "cnn-none", "SGD", _cnn("none"), digits),
         Task("cnn, digits, AdamW", "cnn-none", "AdamW", _cnn("none"), digits),
@@ -157,6 +167,7 @@ def _image_tasks() -> list[Task]:
         Task("cnn GN WS, digits, SGD", "cnn-ws", "SGD", _cnn("gn", ws=True), digits),
         Task("residual BN, digits, SGD", "residual", "SGD", residual, digits),
         Task("residual BN, digits, AdamW", "residual", "AdamW", residual, digits),
+        Task("residual GN, digits, SGD", "residual", "SGD", residual_gn, digits),
         Task(
             "u-net BN, denoising, SGD",
             "u-net",
@@ -186,7 +197,8 @@ def _token_tasks() -> list[Task]:
         Task("ViT post-LN, digits, AdamW", "vit-post", "AdamW", _vit(False), digits, steps=150),
         Task("ViT post-LN, digits, SGD", "vit-post", "SGD", _vit(False), digits, steps=150),
         Task("ViT pre-LN, digits, Lion", "vit-pre", "Lion", _vit(True), digits, "nothing", steps=150),
-        Task("mixer, digits, AdamW", "mixer", "AdamW", Part("Mixer", {"outputs": 10}), digits, "nothing"),
+        Task("ViT pre-LN, digits, Muon", "vit-pre", "Muon", _vit(True), digits, "nothing", steps=150),
+        Task("mixer, digits, AdamW", "mixer", "AdamW", Part("Mixer", {"outputs": 10}), digits),
         Task(
             "mixer without norm, digits, AdamW",
             "mixer",
@@ -256,6 +268,8 @@ def _table_and_field_tasks() -> list[Task]:
             "graph, blocks, AdamW", "graph", "AdamW", _mlp("relu", inputs=24, outputs=6), Part("graph_nodes")
         ),
         Task("graph, blocks, SGD", "graph", "SGD", _mlp("relu", inputs=24, outputs=6), Part("graph_nodes")),
+        Task("graph convolution, AdamW", "graph-conv", "AdamW", Part("GraphNetwork"), Part("small_graphs")),
+        Task("graph convolution, SGD", "graph-conv", "SGD", Part("GraphNetwork"), Part("small_graphs")),
     ]
 
 
