@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": {"experiment", "data"},
     "store": {"experiment"},
     "run": {"experiment", "data", "store"},
-    "forecast": {"experiment", "data"},
+    "forecasting": {"experiment", "data"},
     "analysis": {"experiment", "data", "models", "store"},
     "report": {"experiment", "store", "analysis"},
     "detection": {"experiment", "data", "models", "store"},
@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
         "models",
         "store",
         "run",
-        "forecast",
+        "forecasting",
         "analysis",
         "report",
         "detection",
@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "compare": {"experiment", "data", "store", "run", "analysis", "report"},
     "commands": {
         *("experiment", "data", "models", "store", "run", "analysis", "report", "detection", "bench"),
-        *("recipes", "compare", "forecast"),
+        *("recipes", "compare", "forecasting"),
         "inspection",
     },
     "cli": {"run"},  # the stop signal only; finds a command's module by its name

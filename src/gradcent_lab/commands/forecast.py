@@ -12,7 +12,7 @@ from gradcent_lab.names import escape_markup
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gradcent_lab.forecast.measure import Forecast
+    from gradcent_lab.forecasting.measure import Forecast
 
 MOST_ROWS = 20  # layers printed in the terminal
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.progress import Progress
 
     from gradcent_lab.experiment import user
-    from gradcent_lab.forecast.measure import forecast
+    from gradcent_lab.forecasting.measure import forecast
 
     for name in ("steps", "seeds"):
         if getattr(args, name) < 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.experiment.study import Cell, Scale
-from gradcent_lab.forecast.calibration.tasks import all_tasks
+from gradcent_lab.forecasting.calibration.tasks import all_tasks
 from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
 
 SMOKE_TASKS = ("mlp relu, digits, SGD", "mlp tanh, digits, SGD", "mlp relu, brightness, SGD")

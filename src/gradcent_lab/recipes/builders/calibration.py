@@ -8,9 +8,9 @@ from typing import Any
 
 from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Measurement
-from gradcent_lab.forecast.calibration.outcomes import outcome
-from gradcent_lab.forecast.calibration.study import run_task
-from gradcent_lab.forecast.calibration.tasks import all_tasks
+from gradcent_lab.forecasting.calibration.outcomes import outcome
+from gradcent_lab.forecasting.calibration.study import run_task
+from gradcent_lab.forecasting.calibration.tasks import all_tasks
 
 
 def build(settings: Mapping[str, Any], data: Path | None) -> Measurement:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from gradcent_lab.forecast.calibration.outcomes import Change, Outcome, check, outcomes
+from gradcent_lab.forecasting.calibration.outcomes import Change, Outcome, check, outcomes
 from gradcent_lab.report.figures.forecast import OutcomePoint, calibration
 from gradcent_lab.report.section import Picture
 from gradcent_lab.report.tables import Table

@@ -12,9 +12,9 @@ import gradcent
 from gradcent_lab.cli import main
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import Experiment
-from gradcent_lab.forecast.curvature import curvature_ratio
-from gradcent_lab.forecast.measure import forecast
-from gradcent_lab.forecast.target_mean import explained_by_input_mean
+from gradcent_lab.forecasting.curvature import curvature_ratio
+from gradcent_lab.forecasting.measure import forecast
+from gradcent_lab.forecasting.target_mean import explained_by_input_mean
 
 
 def make(model, *, targets="classes", inputs=None, **changes):
@@ -75,6 +75,14 @@ def test_nothing_is_removed_after_a_layer_norm_and_one_over_pi_of_the_input_afte
     )
     (layer,) = wide.layers
     assert layer.level == pytest.approx(1 / torch.pi, abs=0.02)
+
+
+def test_the_function_is_an_attribute_of_the_lab():
+    import gradcent_lab
+
+    assert gradcent_lab.forecast is forecast
+    with pytest.raises(AttributeError, match="no attribute 'forcast'"):
+        _ = gradcent_lab.forcast
 
 
 def test_roles_are_shown():

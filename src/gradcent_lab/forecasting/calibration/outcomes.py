@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from gradcent_lab.forecast.calibration.study import Row, best_lr
-from gradcent_lab.forecast.calibration.tasks import Task, all_tasks
+from gradcent_lab.forecasting.calibration.study import Row, best_lr
+from gradcent_lab.forecasting.calibration.tasks import Task, all_tasks
 
 HALVES_SEED = 18  # the number of the issue; chosen before any run
 BIN_EDGES = (0.05, 0.20, 0.40)  # shares removed that divide the forecast's ranges; chosen before any run

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import gradcent
-from gradcent_lab.forecast.calibration.datasets import Split
-from gradcent_lab.forecast.calibration.tasks import Task
+from gradcent_lab.forecasting.calibration.datasets import Split
+from gradcent_lab.forecasting.calibration.tasks import Task
 
 Arm = Literal["off", "all", "hidden"]
 ARMS: tuple[Arm, ...] = ("off", "all", "hidden")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from torch import nn
 
-    from gradcent_lab.forecast.calibration.datasets import Split
+    from gradcent_lab.forecasting.calibration.datasets import Split
 
 Expected = Literal["open", "nothing", "harm"]
 Optimizer = Literal["SGD", "AdamW", "Lion", "Muon"]
@@ -60,14 +60,14 @@ class Task:
 
     def build_model(self) -> nn.Module:
         """Build the network; seed first."""
-        from gradcent_lab.forecast.calibration import networks
+        from gradcent_lab.forecasting.calibration import networks
 
         model: nn.Module = getattr(networks, self.network.function)(**self.network.arguments)
         return model
 
     def load_data(self) -> Split:
         """Load the data."""
-        from gradcent_lab.forecast.calibration import datasets
+        from gradcent_lab.forecasting.calibration import datasets
 
         split: Split = getattr(datasets, self.data.function)(**self.data.arguments)
         return split

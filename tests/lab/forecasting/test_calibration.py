@@ -7,9 +7,9 @@ import sys
 import pytest
 import torch
 
-from gradcent_lab.forecast.calibration import outcomes as analysis
-from gradcent_lab.forecast.calibration import study, training
-from gradcent_lab.forecast.calibration.tasks import GRIDS, all_tasks
+from gradcent_lab.forecasting.calibration import outcomes as analysis
+from gradcent_lab.forecasting.calibration import study, training
+from gradcent_lab.forecasting.calibration.tasks import GRIDS, all_tasks
 
 
 def compare_rows(changes, arm="all", **fields):

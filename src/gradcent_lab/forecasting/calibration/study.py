@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 import gradcent
-from gradcent_lab.forecast.calibration import training
-from gradcent_lab.forecast.calibration.datasets import Split
-from gradcent_lab.forecast.calibration.tasks import Task
-from gradcent_lab.forecast.curvature import curvature_ratio
-from gradcent_lab.forecast.gradient_share import GradientShare
-from gradcent_lab.forecast.target_mean import explained_by_input_mean
+from gradcent_lab.forecasting.calibration import training
+from gradcent_lab.forecasting.calibration.datasets import Split
+from gradcent_lab.forecasting.calibration.tasks import Task
+from gradcent_lab.forecasting.curvature import curvature_ratio
+from gradcent_lab.forecasting.gradient_share import GradientShare
+from gradcent_lab.forecasting.target_mean import explained_by_input_mean
 
 TUNING_SEEDS = (1001, 1002)
 FRESH_SEEDS = tuple(range(8))

@@ -23,9 +23,9 @@ from gradcent_lab.data.batches import Batch, Feed
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.import_spec import one_line
 from gradcent_lab.experiment.spec import Experiment
-from gradcent_lab.forecast.curvature import curvature_ratio
-from gradcent_lab.forecast.gradient_share import GradientShare
-from gradcent_lab.forecast.target_mean import explained_by_input_mean
+from gradcent_lab.forecasting.curvature import curvature_ratio
+from gradcent_lab.forecasting.gradient_share import GradientShare
+from gradcent_lab.forecasting.target_mean import explained_by_input_mean
 
 STEPS, SEEDS = 60, 3
 MOST_PASSES = 200  # forward and backward passes over all seeds, for models of any size

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from gradcent_lab.forecast.calibration.datasets import ALPHABET, GRAPH_NODES, TEXT_LENGTH
+from gradcent_lab.forecasting.calibration.datasets import ALPHABET, GRAPH_NODES, TEXT_LENGTH
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
