@@ -102,8 +102,9 @@ class _Judgement:
 
 
 def is_baseline(record: RunRecord) -> bool:
-    """Whether this run is the arm without GC."""
-    return record.config["arm"]["attach"] is None
+    """Whether this run is the arm without GC and without a control in its place."""
+    arm = record.config["arm"]
+    return arm["attach"] is None and not arm.get("control")
 
 
 def by_metric(record: RunRecord) -> list[RunRecord]:
@@ -205,7 +206,8 @@ def _arm_options(record: RunRecord) -> dict[str, Any]:
     """An arm's options with the defaults filled in, so that an option left out equals its default."""
     arm = record.config["arm"]
     if arm["attach"] is None:
-        return {"attach": None, **(arm.get("settings") or {})}
+        control = {"control": arm["control"]} if arm.get("control") else {}
+        return {"attach": None, **control, **(arm.get("settings") or {})}
     return {**_ATTACH_DEFAULTS, **arm["attach"], **(arm.get("settings") or {})}
 
 

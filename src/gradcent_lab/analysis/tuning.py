@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gradcent_lab.errors import UserError
+from gradcent_lab.store.records import RunRecord
 
 Values = tuple[tuple[str, float], ...]  # one grid point: (("lr", 0.1), ("weight_decay", 0.0))
 
@@ -66,6 +67,31 @@ class TunedArm:
             if len(tried) > 1 and value in (tried[0], tried[-1]):
                 edges.append(name)
         return tuple(edges)
+
+
+def tuned_arms(
+    arms: Sequence[str], points: Sequence[Values], runs: Sequence[tuple[str, Values, RunRecord]]
+) -> list[TunedArm]:
+    """Group tuning runs, each given with its arm and its grid point, into one result per arm."""
+    results: dict[tuple[str, Values], list[float]] = {}
+    diverged: dict[tuple[str, Values], int] = {}
+    for arm, values, record in runs:
+        if record.diverged:
+            diverged[arm, values] = diverged.get((arm, values), 0) + 1
+        else:
+            results.setdefault((arm, values), []).append(record.last)
+    higher = runs[0][2].higher_is_better
+    return [
+        TunedArm(
+            arm,
+            tuple(
+                GridPoint(values, tuple(results.get((arm, values), ())), diverged.get((arm, values), 0))
+                for values in points
+            ),
+            higher,
+        )
+        for arm in arms
+    ]
 
 
 def parse_grid(options: Sequence[str]) -> dict[str, tuple[float, ...]]:

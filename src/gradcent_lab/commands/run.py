@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
     from gradcent_lab import recipes
     from gradcent_lab.data import data_root
-    from gradcent_lab.experiment.study import tasks_of
+    from gradcent_lab.experiment.study import Study, Task, tasks_of
     from gradcent_lab.run.accelerator import Options
     from gradcent_lab.run.progress import Display, SilentProgress
     from gradcent_lab.run.scheduler import run_tasks, shard
@@ -90,38 +90,44 @@ def run(args: argparse.Namespace) -> int:
     study = _adjust(recipe.study(args.scale, _switches(args.set)), args)
     data = _data(args, study) if args.download else data_root(args.data)
     study, absent = _present(study, data)
-    tasks = shard(tasks_of(study, data), *_part(args.shard))
-    names = [cell.name for cell in study.cells]
     console.print(f"\n[bold]{recipe.heading}[/bold]", highlight=False)
     console.print(f"  scale    {study.scale.name}: {study.scale.description}", highlight=False)
     for note in study.notes:
         console.print(f"  note     {note}", highlight=False)
     for line in absent:
         console.print(f"  [yellow]left out[/yellow] {escape_markup(line)}", highlight=False)
-    console.print(
-        f"  runs     {len(tasks)} in {escape_markup(args.out / study.name)}\n",
-        highlight=False,
-        soft_wrap=True,
-    )
     options = Options(
         loader_workers=args.loader_workers,
         trackers=tracker_names(args.track),
         cpu=args.cpu,
         checkpoint_seconds=args.checkpoint_seconds,
     )
-    display: Any = Display(console, study.arms, len(tasks), study.metric, names)
-    with display:
-        progress = display if first else SilentProgress()
-        if args.ray:
-            from gradcent_lab.run.ray_backend import run_on_ray
 
-            run_on_ray(tasks, args.out, options=options, progress=progress, gpus=args.gpus_per_run)
-        else:
-            run_tasks(
-                tasks, args.out, progress=progress, workers=args.workers, options=options, keep_going=True
-            )
-    if display.reused:
-        console.print(f"  {display.reused} of {len(tasks)} runs were finished already")
+    def run_part(part: Study, tasks: list[Task]) -> None:
+        tasks = shard(tasks, *_part(args.shard))
+        place = escape_markup(args.out / part.name)
+        console.print(f"  runs     {len(tasks)} in {place}\n", highlight=False, soft_wrap=True)
+        names = [cell.name for cell in part.cells]
+        display: Any = Display(console, study.arms, len(tasks), study.metric, names)
+        with display:
+            progress = display if first else SilentProgress()
+            if args.ray:
+                from gradcent_lab.run.ray_backend import run_on_ray
+
+                run_on_ray(tasks, args.out, options=options, progress=progress, gpus=args.gpus_per_run)
+            else:
+                run_tasks(
+                    tasks, args.out, progress=progress, workers=args.workers, options=options, keep_going=True
+                )
+        if display.reused:
+            console.print(f"  {display.reused} of {len(tasks)} runs were finished already")
+
+    if study.scale.tuning is None:
+        run_part(study, tasks_of(study, data))
+    else:
+        from gradcent_lab.recipes.tuned import run_tuned
+
+        run_tuned(study, args.out, data, run_part)
     console.print(f"  compare with the paper: gradcent report {escape_markup(args.out)}\n", highlight=False)
     return 0
 

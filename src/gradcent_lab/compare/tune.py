@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from gradcent_lab.analysis.tuning import GridPoint, TunedArm, Values, describe_values, grid_points
+from gradcent_lab.analysis.tuning import TunedArm, Values, describe_values, grid_points, tuned_arms
 from gradcent_lab.compare.arms import PlannedArm, tasks_for
-from gradcent_lab.compare.held_out import hold_out
+from gradcent_lab.data.held_out import hold_out
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.run.progress import Progress
@@ -49,29 +49,8 @@ def tune(
             tasks += own
             owners += [(planned.arm.name, values)] * len(own)
     records = run_tasks(tasks, root, progress=progress, workers=workers)
-    results: dict[tuple[str, Values], list[float]] = {}
-    diverged: dict[tuple[str, Values], int] = {}
-    for owner, record in zip(owners, records, strict=True):
-        if record.diverged:
-            diverged[owner] = diverged.get(owner, 0) + 1
-        else:
-            results.setdefault(owner, []).append(record.last)
-    higher = records[0].higher_is_better
-    return [
-        TunedArm(
-            planned.arm.name,
-            tuple(
-                GridPoint(
-                    values,
-                    tuple(results.get((planned.arm.name, values), ())),
-                    diverged.get((planned.arm.name, values), 0),
-                )
-                for values in points
-            ),
-            higher,
-        )
-        for planned in arms
-    ]
+    runs = [(arm, values, record) for (arm, values), record in zip(owners, records, strict=True)]
+    return tuned_arms([planned.arm.name for planned in arms], points, runs)
 
 
 def held_out_experiment(build: Callable[[Values], Experiment], values: Values) -> Experiment:

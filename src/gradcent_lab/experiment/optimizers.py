@@ -5,13 +5,14 @@ PyTorch has no SGDW, so the one without GC is defined here; `gradcent.optim.SGDW
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, MultiStepLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler, MultiStepLR
 
 from gradcent_lab.errors import UserError
 
@@ -86,6 +87,23 @@ def groups(spec: Mapping[str, Any]) -> Callable[[nn.Module], Any] | None:
         ]
 
     return split
+
+
+def warmup_cosine(epochs: int, warmup: float) -> Callable[[Optimizer, int], LRScheduler]:
+    """Return a schedule that rises linearly over the share `warmup` of the run and falls to 0 along a cosine."""
+
+    def make(chosen: Optimizer, steps: int) -> LRScheduler:
+        total = epochs * steps
+        rise = max(1, round(warmup * total))
+
+        def factor(step: int) -> float:
+            if step < rise:
+                return (step + 1) / rise
+            return 0.5 + 0.5 * math.cos(math.pi * (step - rise) / max(1, total - rise))
+
+        return LambdaLR(chosen, factor)
+
+    return make
 
 
 def schedule(milestones: list[int], factor: float = 0.1) -> Callable[[Optimizer, int], LRScheduler]:

@@ -19,13 +19,16 @@ FORMAT = 1  # increased when the meaning of a stored field changes, so that old 
 class Arm:
     """One side of a comparison: `attach` holds the keyword arguments of `gradcent.attach`; None is off.
 
-    `settings` replaces some of the cell's for this arm. Only a recipe that repeats an error of the released
-    scripts needs it: the arms of a pair are otherwise equal.
+    `settings` replaces some of the cell's for this arm: values that were tuned for it, or an error of the released
+    scripts that a recipe repeats. The arms of a pair are otherwise equal.
+
+    `control` names what is done in place of GC, to tell what its effect comes from (`run/controls.py`).
     """
 
     name: str
     attach: Mapping[str, Any] | None = None
     settings: Mapping[str, Any] | None = None
+    control: str | None = None
 
     @property
     def on(self) -> bool:
@@ -110,6 +113,7 @@ class RunConfig:
                 "name": self.arm.name,
                 "attach": self.arm.attach,
                 **({"settings": self.arm.settings} if self.arm.settings else {}),
+                **({"control": self.arm.control} if self.arm.control else {}),
             },
             "seed": self.seed,
             "scale": self.scale,

@@ -28,12 +28,30 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """How a study chooses hyper-parameters of the optimizer, for each cell and arm, on held-out training data.
+
+    grid: option of the optimizer → the values to try; every tuned arm gets all of them.
+    seeds: the tuning seeds, which the comparison must not use.
+    follow: arm → the tuned arm whose values it takes, for arms that show where the effect of that arm comes from.
+        They run after the tuned arms.
+    follow_seeds: how many of the comparison's seeds those arms run; None for all.
+    """
+
+    grid: Mapping[str, tuple[float, ...]]
+    seeds: tuple[int, ...] = (10_000, 10_001)
+    follow: Mapping[str, str] = field(default_factory=dict)
+    follow_seeds: int | None = None
+
+
+@dataclass(frozen=True)
 class Scale:
     """How large a study is.
 
     description: what differs from the paper, or what the paper does; printed on every table and figure.
     is_paper: the runs are the paper's experiment at its full size.
     sizes: the numbers that a recipe reads to make its cells.
+    tuning: what is tuned before the comparison; None if nothing is.
     """
 
     name: str
@@ -41,6 +59,7 @@ class Scale:
     seeds: tuple[int, ...] = (0,)
     is_paper: bool = False
     sizes: Mapping[str, Any] = field(default_factory=dict)
+    tuning: Tuning | None = None
 
 
 @dataclass(frozen=True)

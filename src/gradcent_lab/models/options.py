@@ -28,7 +28,10 @@ def use_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 
 
 class Standardize(nn.Module):
-    """Weight standardization (Qiao et al. 2019): every weight vector gets mean 0 and variance 1."""
+    """Weight standardization (Qiao et al. 2019): every weight vector gets mean 0 and standard deviation 1.
+
+    As the authors and MMDetection compute it: divided by the unbiased standard deviation plus eps.
+    """
 
     def __init__(self, eps: float = 1e-5) -> None:
         super().__init__()
@@ -38,7 +41,7 @@ class Standardize(nn.Module):
         """Return the standardized weight."""
         dims = tuple(range(1, weight.dim()))
         centred = weight - weight.mean(dims, keepdim=True)
-        return centred / (centred.square().mean(dims, keepdim=True) + self.eps).sqrt()
+        return centred / (centred.std(dims, keepdim=True) + self.eps)
 
 
 def use_weight_standardization(model: nn.Module) -> nn.Module:

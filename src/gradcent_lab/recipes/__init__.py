@@ -32,6 +32,10 @@ RECIPES: dict[str, tuple[str, str]] = {
     "theory": ("theory", "RECIPE"),
     "overhead": ("overhead", "RECIPE"),
     "cifar100-small": ("cifar100_small", "RECIPE"),
+    "cifar100-tuned": ("cifar100_tuned", "RECIPE"),
+    "few-images": ("few_images", "RECIPE"),
+    "norms": ("norms", "RECIPE"),
+    "controls": ("controls", "RECIPE"),
     "unet": ("unet", "RECIPE"),
     "forecast": ("forecast", "RECIPE"),
 }

@@ -56,6 +56,8 @@ class SilentProgress:
 
 def arm_name(arm: Arm | str | None, several: bool = False) -> str:
     """Return the displayed name of an arm; its own name is shown only if several arms have GC."""
+    if isinstance(arm, Arm) and arm.control is not None:
+        return f"control ({arm.control})"
     if isinstance(arm, Arm):
         return "without GC" if not arm.on else f"with GC ({arm.name})" if several else "with GC"
     return str(arm)

@@ -27,7 +27,9 @@ from gradcent_lab.experiment.weights import weights_hash
 from gradcent_lab.run import checkpoint, stop_signal
 from gradcent_lab.run.accelerator import Options, deterministic, make_accelerator, memory
 from gradcent_lab.run.batch_norm import batch_norms, recalibrated
+from gradcent_lab.run.controls import GradientControl
 from gradcent_lab.run.epoch_metrics import Meters
+from gradcent_lab.run.example_plan import attach_options
 from gradcent_lab.run.rank_agreement import RankAgreement
 from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.atomic_files import write_lines
@@ -105,16 +107,24 @@ class _Session:
         if config.numerics.channels_last:
             model = model.to(memory_format=torch.channels_last)
         params = experiment.parameters(model) if experiment.parameters else model.parameters()
+        attach = config.arm.attach
+        if attach is not None:
+            attach = attach_options(model, attach, self._first_batch, experiment.forward)
         prepared = self.accelerator.prepare(model, experiment.optimizer(params))
         self.model: nn.Module = prepared[0]
         self.wrapped = prepared[1]
         self.bare: nn.Module = self.accelerator.unwrap_model(self.model, keep_torch_compile=False)
         self.optimizer = getattr(self.wrapped, "optimizer", self.wrapped)
-        if config.arm.attach is not None:
+        if attach is not None:
             # after `prepare`, because FSDP2 replaces the parameters by sharded ones
             import gradcent
 
-            gradcent.attach(self.optimizer, self.bare, **config.arm.attach)
+            gradcent.attach(self.optimizer, self.bare, **attach)
+        self.control = None
+        if config.arm.control is not None:
+            self.control = GradientControl(
+                config.arm.control, self.optimizer, self.bare, seed=config.seed, attach=attach is not None
+            )
         self.scheduler = (
             experiment.schedule(self.optimizer, self.train_feed.steps) if experiment.schedule else None
         )
@@ -197,6 +207,8 @@ class _Session:
             position.iterations.append({"iteration": len(position.iterations), **observed})
         if self.experiment.clip is not None:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.experiment.clip)
+        if self.control is not None:
+            self.control.change_gradients()
         self.wrapped.step()
         self.wrapped.zero_grad()
         if self.scheduler is not None and not self.accelerator.optimizer_step_was_skipped:
@@ -296,6 +308,13 @@ class _Session:
                 return
             yield batch
 
+    def _first_batch(self) -> Batch:
+        with self.agreement.block():
+            batch = next(iter(self.train_feed.epoch(0)), None)
+            if batch is None:
+                raise UserError(f"{self.config.label}: the training data has no batches")
+            return batch
+
     def _to_device(self, batch: Batch) -> tuple[Any, Any]:
         from accelerate.utils import send_to_device
 
@@ -305,6 +324,8 @@ class _Session:
             # set explicitly: the memory format of the dataset must not choose the kernels
             last = self.config.numerics.channels_last
             inputs = inputs.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+        if self.control is not None:
+            inputs = self.control.centre(inputs)
         return inputs, targets
 
     def _forward(self, batch: Batch) -> tuple[torch.Tensor, Any, Any]:

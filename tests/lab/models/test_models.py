@@ -9,6 +9,7 @@ from torch import nn
 import gradcent
 from gradcent_lab import models
 from gradcent_lab.errors import UserError
+from gradcent_lab.models.options import Standardize
 
 COUNTS = {
     "R18": 11_220_132,
@@ -42,12 +43,21 @@ def test_group_norm_and_weight_standardization_compose():
     assert not any(isinstance(m, nn.BatchNorm2d) for m in model.modules())
     weight = model.layer1[0].conv1.weight.flatten(1)
     assert torch.allclose(weight.mean(1), torch.zeros(8), atol=1e-6)
-    assert torch.allclose(weight.var(1, unbiased=False), torch.ones(8), atol=1e-2)
+    assert torch.allclose(weight.std(1), torch.ones(8), atol=1e-2)
     model(torch.randn(2, 3, 16, 16)).sum().backward()
     stored = model.layer1[0].conv1.parametrizations.weight.original
     assert stored.grad.abs().sum() > 0
     plan = gradcent.explain(model)
     assert plan.layout(stored) == gradcent.Layout(1, 1, 8, 72)  # GC reaches the stored weight
+
+
+def test_weight_standardization_is_the_authors():
+    """Against the code that its authors released and MMDetection uses: divided by the unbiased std plus 1e-5."""
+    weight = 1e-5 * torch.randn(4, 3, 2, 2)  # so small that the place of the 1e-5 matters
+    mean = weight.mean(dim=1, keepdim=True).mean(dim=2, keepdim=True).mean(dim=3, keepdim=True)
+    centred = weight - mean
+    std = centred.view(centred.size(0), -1).std(dim=1).view(-1, 1, 1, 1) + 1e-5
+    assert torch.allclose(Standardize()(weight), centred / std, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["pt", "safetensors"])

@@ -5,15 +5,18 @@ The settings (data, network, optimizer, schedule) are JSON values; here they bec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from gradcent_lab import models
 from gradcent_lab.data import open_set
+from gradcent_lab.data.held_out import hold_out
 from gradcent_lab.experiment import optimizers
 from gradcent_lab.experiment.spec import Experiment
 
@@ -22,8 +25,7 @@ def build(settings: Mapping[str, Any], data: Path | None) -> Experiment:
     """Return the experiment that `settings` describe."""
     train, evaluation, classes = open_set(settings["data"], data)
     error = settings.get("metric", "accuracy") == "error"
-    decay = settings["schedule"]
-    return Experiment(
+    experiment = Experiment(
         name=settings["name"],
         model=lambda: models.make(settings["model"], classes, data),
         train_data=train,
@@ -34,7 +36,7 @@ def build(settings: Mapping[str, Any], data: Path | None) -> Experiment:
         higher_is_better=not error,
         optimizer=optimizers.optimizer(settings["optimizer"]),
         parameters=optimizers.groups(settings["optimizer"]),
-        schedule=optimizers.schedule(decay["milestones"], decay.get("factor", 0.1)),
+        schedule=_schedule(settings),
         epochs=settings["epochs"],
         batch_size=settings["batch_size"],
         eval_batch_size=settings.get("eval_batch_size"),
@@ -42,6 +44,15 @@ def build(settings: Mapping[str, Any], data: Path | None) -> Experiment:
         eval_drop_last=settings.get("eval_drop_last", False),
         settings=settings,
     )
+    share = settings.get("held_out")  # a tuning run: evaluated on training images that it does not train on
+    return experiment if share is None else hold_out(experiment, share)
+
+
+def _schedule(settings: Mapping[str, Any]) -> Callable[[Optimizer, int], LRScheduler]:
+    chosen = settings["schedule"]
+    if "warmup" in chosen:
+        return optimizers.warmup_cosine(settings["epochs"], chosen["warmup"])
+    return optimizers.schedule(chosen["milestones"], chosen.get("factor", 0.1))
 
 
 def correct(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

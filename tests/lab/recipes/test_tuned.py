@@ -1,0 +1,86 @@
+"""Studies with tuned arms: the grid, the choice on held-out images, the comparison on other seeds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import toy
+
+from gradcent_lab.data.held_out import hold_out
+from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.run_config import OFF, Arm
+from gradcent_lab.experiment.study import Cell, Scale, Study, Tuning, tasks_of
+from gradcent_lab.recipes import tuned
+from gradcent_lab.run.scheduler import run_tasks
+from gradcent_lab.store import records as store
+
+ALL, HIDDEN = Arm("all", {"layers": "all"}), Arm("hidden", {"layers": "hidden"})
+RATES = (1e-6, 0.05)  # the first learns nothing
+
+
+def build(settings, data):
+    import torch
+
+    experiment = replace(toy.experiment(), epochs=2)
+    lr = settings["optimizer"]["lr"]
+    experiment = replace(
+        experiment, optimizer=partial(torch.optim.SGD, lr=lr, momentum=0.9), schedule=None, settings=settings
+    )
+    return hold_out(experiment, settings["held_out"]) if "held_out" in settings else experiment
+
+
+def study():
+    tuning = Tuning({"lr": RATES}, seeds=(10_000, 10_001), follow={"hidden": "all"}, follow_seeds=1)
+    scale = Scale("mini", "two classes", tuning=tuning)
+    cell = Cell("net", {"optimizer": {"lr": 1.0}, "epochs": 2, "batch_size": 16})
+    return Study("toy", scale, (cell,), (OFF, ALL, HIDDEN), (0, 1), build)
+
+
+def test_the_grid_gives_all_tuned_arms_the_same_budget_and_other_seeds():
+    grid = tasks_of(tuned.tuning_study(study()), None)
+    assert len(grid) == len(RATES) * 2 * 2
+    assert {task.config.study for task in grid} == {"toy-tuning"}
+    assert {task.config.arm.name for task in grid} == {"off", "all"}
+    assert {task.config.seed for task in grid} == {10_000, 10_001}
+    assert all(task.config.settings["held_out"] == 0.2 for task in grid)
+    points = [(t.config.arm.name, t.config.seed, t.config.settings["optimizer"]["lr"]) for t in grid]
+    assert len(set(points)) == len(points)
+
+
+def test_a_tuned_study_chooses_by_held_out_results_and_compares_on_fresh_seeds(tmp_path):
+    parts = []
+
+    def run(part, tasks):
+        parts.append((part.name, len(tasks)))
+        run_tasks(tasks, tmp_path)
+
+    tuned.run_tuned(study(), tmp_path, None, run)
+    assert parts == [("toy-tuning", 8), ("toy", 2 * 2 + 1)]
+    chosen = tuned.choose(study(), store.load(tmp_path, "toy-tuning"))["net"]
+    means = {(r.arm, r.config["settings"]["optimizer"]["lr"]): [] for r in store.load(tmp_path, "toy-tuning")}
+    for record in store.load(tmp_path, "toy-tuning"):
+        means[record.arm, record.config["settings"]["optimizer"]["lr"]].append(record.last)
+    for arm in chosen:  # recomputed from the stored runs
+        best = max(RATES, key=lambda rate, arm=arm: sum(means[arm.arm, rate]))
+        assert dict(arm.best.values)["lr"] == best
+    final = store.load(tmp_path, "toy")
+    assert {record.seed for record in final} == {0, 1}
+    best = {arm.arm: dict(arm.best.values)["lr"] for arm in chosen}
+    for record in final:
+        expected = best["all" if record.arm == "hidden" else record.arm]
+        assert record.config["settings"]["optimizer"]["lr"] == expected
+        assert "held_out" not in record.config["settings"]
+
+
+def test_the_comparison_waits_for_the_whole_grid(tmp_path):
+    run_tasks(tasks_of(tuned.tuning_study(study()), None)[:3], tmp_path)
+    with pytest.raises(UserError, match="5 of 8 tuning runs are not finished"):
+        tuned.choose(study(), store.load(tmp_path, "toy-tuning"))
+
+
+def test_nothing_to_tune_is_an_error():
+    plain = replace(study(), scale=Scale("mini", "two classes"))
+    with pytest.raises(UserError, match="tunes nothing at scale mini"):
+        tuned.tuning_study(plain)
