@@ -5,11 +5,13 @@ The paper's largest gains are those with GN. Every cell and arm has its own lear
 
 from __future__ import annotations
 
+from typing import Any
+
 from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes import small_resnet
 from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
 
-MODELS = {
+MODELS: dict[str, dict[str, Any]] = {
     "BN": {"name": "R8"},
     "GN": {"name": "R8", "norm": "gn"},
     "BN+WS": {"name": "R8", "weight_standardization": True},

@@ -75,4 +75,5 @@ def _unit_vector(param: torch.Tensor, layout: Any, random: torch.Generator) -> t
     shape, dims = layout.split(param.shape)
     sizes = [size if dim in dims else 1 for dim, size in enumerate(shape)]
     vector = torch.randn(math.prod(sizes), generator=random, dtype=torch.float64)
-    return (vector / vector.norm()).to(param.dtype).view(sizes).to(param.device)
+    unit: torch.Tensor = vector / vector.norm()
+    return unit.to(param.dtype).view(sizes).to(param.device)
