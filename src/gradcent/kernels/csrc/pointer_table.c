@@ -14,6 +14,7 @@ typedef struct {
     tensor_view_t weight;      /* of the parameter being read */
     int device_type, device_id, status;
     Py_ssize_t count;
+    states_t states;
     PyObject **known; /* the objects of the last call, OPERANDS_HERE for each row; not owned */
 } reader_t;
 
@@ -85,8 +86,8 @@ static int read_states(reader_t *r, PyObject *state, PyObject *keys, PyObject *c
 }
 
 /* One parameter's row. 1; 0 if the kernels cannot take it; -1 with an exception set. */
-static int read_parameter(reader_t *r, PyObject *parameter, PyObject *gradient, PyObject *states, PyObject *keys,
-                          PyObject *columns, int64_t row[COLUMNS]) {
+static int read_parameter(reader_t *r, PyObject *parameter, PyObject *gradient, PyObject *keys, PyObject *columns,
+                          int64_t row[COLUMNS]) {
     int status = read_operand(r, parameter, WEIGHT, row);
     if (status == 1) status = read_operand(r, gradient, GRADIENT, row);
     if (status != 1) return status;
@@ -94,7 +95,7 @@ static int read_parameter(reader_t *r, PyObject *parameter, PyObject *gradient, 
     if (r->weight.device_type != r->device_type || r->weight.device_id != r->device_id) return 0;
     row[SIGNATURE] = signature(&r->weight, NULL);
     if (PyTuple_Size(keys) == 0) return 1;
-    PyObject *state = PyDict_GetItemWithError(states, parameter);
+    PyObject *state = gradcent_find_state(&r->states, parameter);
     if (!state) return PyErr_Occurred() ? -1 : 0;
     if (!PyDict_Check(state)) return 0;
     Py_INCREF(state);
@@ -118,7 +119,7 @@ static void compare_and_store(reader_t *r, char *table, const int64_t row[COLUMN
     memcpy(place, row, sizeof last);
 }
 
-static int read_group(reader_t *r, PyObject *parameters, PyObject *states, PyObject *keys, PyObject *columns, char *table) {
+static int read_group(reader_t *r, PyObject *parameters, PyObject *keys, PyObject *columns, char *table) {
     PyObject *grad_name = PyUnicode_InternFromString("grad");
     int status = grad_name ? 1 : -1;
     for (Py_ssize_t i = 0; i < PyList_Size(parameters) && status == 1; i++) {
@@ -127,7 +128,7 @@ static int read_group(reader_t *r, PyObject *parameters, PyObject *states, PyObj
         PyObject *gradient = PyObject_GetAttr(parameter, grad_name);
         if (gradient && gradient != Py_None) {
             int64_t row[COLUMNS] = {[INDEX] = i};
-            status = read_parameter(r, parameter, gradient, states, keys, columns, row);
+            status = read_parameter(r, parameter, gradient, keys, columns, row);
             if (status == 1) {
                 compare_and_store(r, table, row);
                 r->count++;
@@ -160,9 +161,12 @@ PyObject *gradcent_pointer_table(PyObject *self, PyObject *args) {
         PyErr_SetString(PyExc_ValueError, "the table or the columns have another size than the parameters or the keys");
         return NULL;
     }
-    reader_t r = {.counters = PyList_New(0), .used = PyList_New(0), .known = (PyObject **)(void *)PyByteArray_AsString(known)};
+    reader_t r = {.counters = PyList_New(0),
+                  .used = PyList_New(0),
+                  .states = {states, 0, -1},
+                  .known = (PyObject **)(void *)PyByteArray_AsString(known)};
     PyObject *result = NULL;
-    const int status = r.counters && r.used ? read_group(&r, parameters, states, keys, columns, PyByteArray_AsString(rows)) : -1;
+    const int status = r.counters && r.used ? read_group(&r, parameters, keys, columns, PyByteArray_AsString(rows)) : -1;
     if (status == 1)
         result = Py_BuildValue("(iiiOO)", r.status, r.device_type, r.device_id, r.used, r.counters);
     else if (status == 0)

@@ -43,6 +43,15 @@ int gradcent_read(call_t *call, Py_ssize_t index, const int64_t *layout, const c
 int gradcent_run(call_t *call);
 void gradcent_end(call_t *call);
 
+/* py_states.c: the optimizer's dict of states, walked in the order of the parameters. */
+typedef struct {
+    PyObject *dict;
+    Py_ssize_t position, first; /* of PyDict_Next: the next one; the first one found, or -1 */
+} states_t;
+
+/* Borrowed; NULL if there is none, or with an exception set. */
+PyObject *gradcent_find_state(states_t *states, PyObject *parameter);
+
 /* operands.c: combine the views of one tensor's operands. Results as gradcent_read. */
 int gradcent_combine(tensor_t *tensor, const tensor_view_t *views, const int *present, const int64_t *layout,
                      const char **why);

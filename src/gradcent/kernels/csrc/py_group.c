@@ -58,29 +58,6 @@ static int is_for(const table_t *table, PyObject *parameters) {
     return 1;
 }
 
-/* The optimizer's dict of states. Looking up a tensor calls its __hash__, which is Python code. The states are nearly
- * always in the order of the parameters, so the dict is walked in parallel, and a lookup is needed only where the
- * orders differ. */
-typedef struct {
-    PyObject *dict;
-    Py_ssize_t position, first; /* of PyDict_Next: the next one; the first one found, or -1 */
-} states_t;
-
-/* Borrowed; NULL if there is none, or with an exception set. */
-static PyObject *find_state(states_t *states, PyObject *parameter) {
-    PyObject *key, *value;
-    Py_ssize_t next = states->position;
-    if (!PyDict_Next(states->dict, &next, &key, &value) || key != parameter) {
-        value = PyDict_GetItemWithError(states->dict, parameter);
-        if (!value || states->first >= 0) return value;
-        for (next = 0; PyDict_Next(states->dict, &next, &key, &value) && key != parameter;) {
-        }
-    }
-    if (states->first < 0) states->first = next - 1;
-    states->position = next;
-    return value;
-}
-
 /* Hold and read one parameter's gradient and states. 1; 0 if this group cannot be stepped here; -1 with an exception
  * set. */
 static int add_parameter(call_t *call, Py_ssize_t index, PyObject *parameter, states_t *states, PyObject *keys,
@@ -98,7 +75,7 @@ static int add_parameter(call_t *call, Py_ssize_t index, PyObject *parameter, st
     Py_DECREF(gradient);
     if (status == 1) status = gradcent_add(call, index, PARAM, parameter);
     if (status < 1 || wanted == 0) return status;
-    PyObject *state = find_state(states, parameter);
+    PyObject *state = gradcent_find_state(states, parameter);
     if (!state) return PyErr_Occurred() ? -1 : 0;
     if (!PyDict_Check(state)) return 0;
     Py_INCREF(state);
