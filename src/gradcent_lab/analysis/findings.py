@@ -82,7 +82,8 @@ class Finding:
         if not self.without:
             return None
         values = [[getattr(run, epoch) for run in runs] for runs in (self.without, self.with_)]
-        return compare(values[0], values[1], self.higher_is_better)
+        comparisons = round(ALPHA / self.comparison.alpha) if self.comparison else 1
+        return compare(values[0], values[1], self.higher_is_better, comparisons)
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def decided(
     surplus = divergence.only_with - divergence.only_without
     because: Literal["", "divergence"] = "divergence" if surplus and decision.outcome == "undecided" else ""
     if decision.outcome == "undecided":
-        needed = pairs_to_detect(margin, comparison.scatter) if comparison else None
+        needed = pairs_to_detect(margin, comparison.scatter, comparison.alpha) if comparison else None
         more = None if needed is None or comparison is None else max(needed - comparison.n, 1)
         return Verdict("inconclusive", margin=margin, more_pairs=more, because=because)
     if decision.outcome == "equivalent":

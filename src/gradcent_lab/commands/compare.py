@@ -23,7 +23,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--optimizer", metavar="NAME", help="of torch.optim: AdamW, or 'SGD(momentum=0.9)'")
     parser.add_argument("--lr", type=float, metavar="RATE", help="instead of the experiment's own")
     parser.add_argument("--at", choices=("gradient", "update"), default="gradient", help="where GC acts")
-    parser.add_argument("--layers", choices=("all", "conv", "linear"), default="all", help="which layers")
+    parser.add_argument(
+        "--layers",
+        choices=("all", "conv", "linear", "hidden", "input"),
+        default=None,
+        help="which layers (default all)",
+    )
+    parser.add_argument(
+        "--arms",
+        metavar="off,NAME,…",
+        help="compare several choices of layers at once: off and some of all, conv, linear, hidden, input",
+    )
     parser.add_argument(
         "--decay", choices=("auto", "coupled", "decoupled"), default="auto", help="kind of decay"
     )
@@ -132,6 +142,15 @@ def check(args: argparse.Namespace) -> None:
         raise UserError("--max-seeds limits --until-decided: give both, or --seeds alone")
     if args.max_seeds is not None and args.max_seeds < 3:
         raise UserError(f"--max-seeds {args.max_seeds}: the rule needs 3 pairs or more")
+    if args.arms is not None:
+        from gradcent_lab.compare.options import parse_arms
+
+        if args.script is not None:
+            raise UserError("--arms needs an Experiment: a script of your own chooses its own layers")
+        if args.layers is not None:
+            raise UserError("--layers and --arms exclude each other: name the layers among the arms")
+        parse_arms(args.arms)
+    args.layers = args.layers or "all"
     if args.tune:
         from gradcent_lab.analysis.tuning import parse_grid
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 from gradcent_lab.analysis.findings import Finding, Rules, findings
 from gradcent_lab.analysis.tuning import TunedArm, Values, parse_grid
 from gradcent_lab.compare.arms import PlannedArm, tasks_for
-from gradcent_lab.compare.options import attach_options, command_line, describe, paste_lines
+from gradcent_lab.compare.options import command_line, describe, make_arms
 from gradcent_lab.compare.outcome import Outcome, present
 from gradcent_lab.compare.tune import tune
 from gradcent_lab.compare.until_decided import note_look, run_until_decided
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment import user
-from gradcent_lab.experiment.run_config import OFF, Arm, digest
+from gradcent_lab.experiment.run_config import digest
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.names import escape_markup
 from gradcent_lab.report.console import print_facts
@@ -51,10 +51,10 @@ def compare_experiment(args: argparse.Namespace) -> int:
     changes = user.Changes(args.epochs, args.optimizer, args.lr, args.recalibrate_bn)
     make = partial(user.build, args.function, changes)
     experiment = make()
-    on = Arm("on", attach_options(args))
-    prepared = prepare(experiment, args.function, on)
-    experiment, centralized, notes = prepared.experiment, prepared.centralized, list(prepared.warnings)
-    arms = [PlannedArm(arm, experiment, make) for arm in (OFF, on)]
+    chosen = make_arms(args)
+    prepared = prepare(experiment, args.function, chosen)
+    experiment, notes = prepared.experiment, list(prepared.warnings)
+    arms = [PlannedArm(arm, experiment, make) for arm in chosen]
     console = Console()
     console.print(
         f"\n[bold]Does gradient centralization (GC) help {escape_markup(args.function)}?[/bold]\n",
@@ -62,7 +62,9 @@ def compare_experiment(args: argparse.Namespace) -> int:
     )
     facts = describe(prepared, args)
     most = args.max_seeds if args.until_decided else args.seeds
-    print_facts(console, {**facts, "GC on": f"{centralized}, at the {args.at}", "runs": _runs(args)})
+    centralized = "; ".join(map(str, prepared.arms.values()))
+    runs = _runs(args, len(arms))
+    print_facts(console, {**facts, "GC on": f"{centralized}, at the {args.at}", "runs": runs})
     if not args.until_decided and (few := warning(args.seeds)):
         notes.append(few)
     for note in notes:
@@ -85,7 +87,8 @@ def compare_experiment(args: argparse.Namespace) -> int:
     if all(record.diverged for record in records):
         raise UserError(f"every run diverged, with and without GC; {records[0].diverged}")
     pairs = len({record.seed for record in records})
-    key = digest([record.config["arm"] for record in records[:2]] + [records[0].config["settings"]])
+    judged = [record.config["arm"] for record in records[: len(arms)]]
+    key = digest([*judged, records[0].config["settings"]])
     if note_look(args.out, key, pairs) and not rules.sequential:
         rules = replace(rules, sequential=True)
         notes.append(
@@ -99,11 +102,14 @@ def compare_experiment(args: argparse.Namespace) -> int:
         facts=facts,
         notes=[f"Centralized: {centralized}, at the {args.at}.", *notes],
         command=command_line(args),
-        paste=paste_lines(args),
+        attach={arm.name: arm.attach for arm in chosen if arm.attach is not None},
+        weights={
+            name: f"{len(plan.names)} of {plan.tensors} tensors, {100 * plan.share:.0f} %"
+            for name, plan in prepared.arms.items()
+        },
         tuned=tuned,
         margin=args.margin,
         experiment=arms[0].experiment,
-        attach=attach_options(args),
     )
     present(console, outcome, args.out)
     return 0
@@ -124,14 +130,15 @@ class Runner:
         self.options = Options(trackers=trackers, checkpoint_seconds=args.checkpoint_seconds)
 
     def tune(self, build_values: Callable[[Values], Experiment]) -> list[TunedArm]:
-        """Run the grid of both arms."""
+        """Run the grid of every arm."""
         grid = parse_grid(self.args.tune)
         points = 1
         for values in grid.values():
             points *= len(values)
         total = points * len(self.arms) * self.args.tune_seeds
         self.console.print(
-            f"  tuning both arms: {points} grid points, {total} runs on held-out training data\n"
+            f"  tuning {'both' if len(self.arms) == 2 else len(self.arms)} arms: {points} grid points, {total} runs "
+            "on held-out training data\n"
         )
         with self._display(total) as display:
             return self._guarded(
@@ -195,6 +202,6 @@ class Runner:
             raise training_failed(self.args.function, error, self.args.out) from error
 
 
-def _runs(args: argparse.Namespace) -> str:
-    most = f"up to {2 * args.max_seeds}, until decided" if args.until_decided else f"{2 * args.seeds}"
+def _runs(args: argparse.Namespace, arms: int) -> str:
+    most = f"up to {arms * args.max_seeds}, until decided" if args.until_decided else f"{arms * args.seeds}"
     return f"{most}, {args.workers} at a time" if args.workers > 1 else most

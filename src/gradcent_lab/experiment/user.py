@@ -8,17 +8,13 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment.import_spec import call, described, find, one_line
+from gradcent_lab.experiment.import_spec import call, described, find
 from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.names import check_folder_name, check_label
-
-if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,20 +172,3 @@ def parse_optimizer(text: str) -> tuple[type, dict[str, Any]]:
     if name not in kinds:
         raise UserError(f"--optimizer {name}: torch.optim has {', '.join(sorted(kinds))}")
     return kinds[name], options
-
-
-def check_attach(optimizer: Optimizer, model: nn.Module, options: Mapping[str, Any]) -> str:
-    """Attach GC with the options of an arm; return which parameters it centralizes."""
-    import gradcent
-
-    try:
-        gradcent.attach(optimizer, model, **options)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(str(error) if isinstance(error, ValueError) else one_line(error)) from error
-    layers = options.get("layers", "all")
-    entries = gradcent.Plan.of(model, layers=layers).entries
-    centralized = [entry for entry in entries if entry.centralized]
-    weights = sum(entry.numel for entry in centralized)
-    return f"{len(centralized)} of {len(entries)} parameters ({weights:,} weights), layers {layers!r}"

@@ -71,11 +71,19 @@ def render(sections: Sequence[Section], *, title: str, kicker: str, missing: boo
     return template.safe_substitute(
         title=_e(title),
         kicker=_e(kicker),
-        answer=_answer(everything),
+        answer=_joint_answer(sections) or _answer(everything),
         contents=f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(names) > 1 else "",
         body="\n".join(bodies),
         footer=_footer(everything),
     )
+
+
+def _joint_answer(sections: Sequence[Section]) -> str:
+    """The advice of a page with one section that has several arms, and the verdict of each arm."""
+    if len(sections) != 1 or not sections[0].answer:
+        return ""
+    arms = ", ".join(f"{_e(f.arm)} {_pill(f.answer)}" for f in sections[0].findings)
+    return f'<p class="answer">{arms}<br><strong>{_e(sections[0].answer)}</strong></p>'
 
 
 def _answer(findings: Sequence[Finding]) -> str:

@@ -33,6 +33,7 @@ class Section:
     repeat: the commands that repeat the runs.
     paste: the lines for the reader's training script.
     pictures, tables: what the recipe shows beside the table of pairs.
+    answer: the advice at the top of the page, where it follows from several findings together.
     """
 
     records: Sequence[RunRecord]
@@ -45,6 +46,7 @@ class Section:
     paste: str = ""
     pictures: Sequence[Picture] = ()
     tables: Sequence[Table] = ()
+    answer: str = ""
 
     @property
     def name(self) -> str:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gradcent_lab.analysis.findings import Finding
-from gradcent_lab.analysis.statistics import ALPHA, Summary, multiple_comparisons
+from gradcent_lab.analysis.statistics import ALPHA, Comparison, Summary, multiple_comparisons
 
 DASH = "–"
+CONTROL = "BatchNorm control"
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,20 @@ def findings_table(findings: Sequence[Finding], scale_text: str | None = None) -
     paper = any(finding.claim for finding in findings)
     arms = len({finding.arm for finding in findings}) > 1
     header = ["cell", *(["GC on"] if arms else []), *(["paper: without → with"] if paper else [])]
-    header += ["without GC", "with GC", "n", "difference", "95 % interval", "p", "verdict"]
-    rows = tuple(tuple(_row(finding, arms, paper)) for finding in findings)
+    level = level_text([finding.comparison for finding in findings if finding.comparison])
+    control = any(finding.control is not None for finding in findings)
+    header += ["without GC", "with GC", "n", "difference", level, "p"]
+    header += [*([CONTROL] if control else []), "verdict"]
+    rows = tuple(tuple(_row(finding, arms, paper, control)) for finding in findings)
     caption = f"{first.scale} scale" + (f": {scale_text}" if scale_text else "")
     title = f"{first.study}, {caption if first.scale != 'own' else scale_text or 'your experiment'}"
     return Table(title, tuple(header), rows, notes(findings))
+
+
+def level_text(comparisons: Sequence[Comparison]) -> str:
+    """Return the heading of a column of intervals with their level: `95 % interval`, `97.5 % interval`."""
+    levels = {f"{100 * (1 - comparison.alpha):.3g}" for comparison in comparisons} or {"95"}
+    return f"{levels.pop()} % interval" if len(levels) == 1 else "interval"
 
 
 def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -80,20 +90,18 @@ def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     if short:
         lines.append("Below ten pairs the interval is Student's, otherwise the bootstrap's.")
     levels = {f.comparison.alpha for f in findings if f.comparison}
+    corrected = bool(levels) and max(levels) < ALPHA
     if levels and min(levels) < ALPHA:
         lines.append(
-            f"Several arms share one baseline: each interval is at {100 * (1 - min(levels)):.3g} %, so that all of "
-            "them together are at 95 %."
+            "Several arms share one baseline: interval and verdict of each are at 5 % divided by their number "
+            f"(Bonferroni; {100 * (1 - min(levels)):.3g} % intervals), so that those of one cell together are at 95 %."
         )
-    controls = [
-        f"{f.cell}, {f.arm} {signed(f.control.difference, decimals(f))}"
-        for f in findings
-        if f.control is not None and f.comparison is not None
-    ]
-    if controls:
+    controlled = [f for f in findings if f.control is not None and f.comparison is not None]
+    if controlled:
+        recalibrated = controlled[0].without[0].config.get("settings", {}).get("recalibrate_bn")
+        other = "running instead of re-estimated" if recalibrated else "re-estimated instead of running"
         lines.append(
-            "Control: the difference at the last epoch with BatchNorm statistics estimated the other way "
-            f"(re-estimated instead of running, or the reverse): {'; '.join(controls)}."
+            f"{CONTROL}: the difference at the last epoch, on the same weights, with {other} BatchNorm statistics."
         )
     for finding in findings:
         if finding.unpaired:
@@ -112,7 +120,9 @@ def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
                 f"{finding.cell}, {finding.arm}: the two runs of a pair ran in different environments "
                 f"({'; '.join(finding.environments[:3])})."
             )
-    many = multiple_comparisons([f.comparison for f in findings if f.comparison])
+    # a single cell whose arms are corrected already needs no second correction
+    several = not corrected or len({f.cell for f in findings}) > 1
+    many = multiple_comparisons([f.comparison for f in findings if f.comparison]) if several else None
     return tuple(lines + ([many] if many else []))
 
 
@@ -128,7 +138,7 @@ def other_epoch(findings: Sequence[Finding]) -> list[Table]:
     rows = []
     for finding in judged:
         last = replace(finding, epoch="last", comparison=finding.at("last"))
-        rows.append(tuple(_row(last, several, False)[:-1]))
+        rows.append(tuple(_row(last, several, False, False)[:-1]))
     header = (
         "cell",
         *(["GC on"] if several else []),
@@ -136,20 +146,20 @@ def other_epoch(findings: Sequence[Finding]) -> list[Table]:
         "with GC",
         "n",
         "difference",
-        "95 % interval",
+        level_text([finding.comparison for finding in judged if finding.comparison]),
         "p",
     )
     caption = "The verdicts are those of the best epoch, which is what the paper prints."
     return [Table("The same pairs at the last epoch", header, tuple(rows), (caption,))]
 
 
-def _row(finding: Finding, arms: bool, paper: bool) -> list[str]:
+def _row(finding: Finding, arms: bool, paper: bool, control: bool) -> list[str]:
     row = [finding.cell, *([finding.arm] if arms else [])]
     if paper:
         row.append(claim_text(finding))
     result = finding.comparison
     if result is None:
-        return [*row, DASH, DASH, "0", DASH, DASH, DASH, finding.verdict]
+        return [*row, DASH, DASH, "0", DASH, DASH, DASH, *([DASH] if control else []), finding.verdict]
     places = decimals(finding)
     return [
         *row,
@@ -159,6 +169,7 @@ def _row(finding: Finding, arms: bool, paper: bool) -> list[str]:
         signed(result.difference, places),
         interval_text(finding),
         p_value_text(result.p_value) if result.n > 1 else DASH,
+        *([signed(finding.control.difference, places) if finding.control else DASH] if control else []),
         finding.verdict,
     ]
 
@@ -226,7 +237,7 @@ CSV_HEADER = (
     *("study", "scale", "cell", "arm", "metric", "epoch", "verdict", "seeds"),
     *("n", "mean_without", "std_without", "mean_with", "std_with", "difference", "low", "high"),
     *("interval", "p", "p_sign_flip", "effect_size", "better", "worse", "detectable"),
-    *("diverged_without", "diverged_with", "paper_without", "paper_with"),
+    *("diverged_without", "diverged_with", "paper_without", "paper_with", "bn_control"),
 )
 
 
@@ -243,7 +254,8 @@ def findings_csv(findings: Sequence[Finding]) -> str:
             test = [r.interval, r.p_value, r.sign_flip_p, r.effect_size, r.better, r.worse, r.detectable]
             numbers = [r.n, *arms, r.difference, r.low, r.high, *test]
         paper = [f.claim.without.mean, f.claim.with_.mean] if f.claim else ["", ""]
-        _write_row(writer, [*cells, *numbers, f.divergence.without, f.divergence.with_, *paper])
+        control = f.control.difference if f.control else ""
+        _write_row(writer, [*cells, *numbers, f.divergence.without, f.divergence.with_, *paper, control])
     return stream.getvalue()
 
 

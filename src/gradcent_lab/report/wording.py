@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from gradcent_lab.analysis.findings import Finding
-from gradcent_lab.analysis.statistics import RECOMMENDED_PAIRS, Comparison
+from gradcent_lab.analysis.statistics import ALPHA, RECOMMENDED_PAIRS, Comparison
 from gradcent_lab.analysis.verdict import Kind, round_up
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report.tables import decimals, interval_text, mean_std, p_value_text, signed
@@ -58,9 +58,14 @@ def _sequential_evidence(finding: Finding, percent: str) -> str:
     if math.isfinite(decision.low):
         interval = f"[{signed(decision.low, places)}, {signed(decision.high, places)}]"
     return (
-        f"{decision.n}{NBSP}pairs, e-value {decision.e_value:.3g} (20 decides), always-valid {percent}{NBSP}% interval "
-        f"{interval}"
+        f"{decision.n}{NBSP}pairs, e-value {decision.e_value:.3g} ({_threshold(finding)} decides), always-valid "
+        f"{percent}{NBSP}% interval {interval}"
     )
+
+
+def _threshold(finding: Finding) -> str:
+    """The e-value that decides: 1 / alpha, 20 for one arm and 20 times their number for several."""
+    return f"{1 / (finding.comparison.alpha if finding.comparison else ALPHA):.3g}"
 
 
 def spread_sentence(finding: Finding) -> str:

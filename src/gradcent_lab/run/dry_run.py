@@ -8,20 +8,40 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+import gradcent
 from gradcent_lab.data.batches import Batch, Feed
 from gradcent_lab.data.random_streams import seed_everything, seeded
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment import user
 from gradcent_lab.experiment.import_spec import described, one_line
 from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Experiment, describe
 from gradcent_lab.experiment.weights import weights_hash
+from gradcent_lab.run.example_plan import plan_experiment, with_plan
+
+
+@dataclasses.dataclass(frozen=True)
+class ArmPlan:
+    """What an arm centralizes: tensors and weights, of how many."""
+
+    layers: str
+    names: frozenset[str]  # of the centralized parameters
+    tensors: int
+    weights: int
+    all_weights: int
+
+    @property
+    def share(self) -> float:
+        """The share of all weights."""
+        return self.weights / max(1, self.all_weights)
+
+    def __str__(self) -> str:
+        return f"{len(self.names)} of {self.tensors} parameters ({self.weights:,} weights), layers {self.layers!r}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +53,12 @@ class Prepared:
     weights: int
     optimizer: str
     learning_rates: tuple[float, ...]
-    centralized: str  # which parameters the arm centralizes; empty without GC
+    arms: Mapping[str, ArmPlan]  # by name, the arms with GC
     warnings: tuple[str, ...]  # what is allowed but probably not intended
 
 
-def prepare(experiment: Experiment, spec: str, arm: Arm) -> Prepared:
-    """Build the model, attach the arm, train on one batch and evaluate one; raise on the first problem.
+def prepare(experiment: Experiment, spec: str, arms: Sequence[Arm]) -> Prepared:
+    """Build the model, train on one batch, evaluate one, and attach each arm; raise on the first problem.
 
     The model is built a second time only to check that equal seeds give equal weights.
     """
@@ -48,17 +68,55 @@ def prepare(experiment: Experiment, spec: str, arm: Arm) -> Prepared:
         settings = describe(experiment, (model, optimizer))
         optimizer_name = type(optimizer).__name__  # before attach, which replaces the class
         rates = tuple(sorted({float(group["lr"]) for group in optimizer.param_groups}))
-        centralized = user.check_attach(optimizer, model, arm.attach) if arm.attach is not None else ""
         warnings = _check_batches(experiment, model, spec)
+        plans = {arm.name: _check_arm(experiment, model, optimizer, arm) for arm in arms if arm.on}
+    _check_distinct(plans)
     return Prepared(
         experiment=dataclasses.replace(experiment, settings=settings),
         model=type(model).__name__,
         weights=sum(parameter.numel() for parameter in model.parameters()),
         optimizer=optimizer_name,
         learning_rates=rates,
-        centralized=centralized,
+        arms=plans,
         warnings=tuple(warnings),
     )
+
+
+def _check_arm(
+    experiment: Experiment, model: nn.Module, optimizer: torch.optim.Optimizer, arm: Arm
+) -> ArmPlan:
+    """Attach GC with the options of an arm and detach it again; return what it centralizes."""
+    attach = arm.attach or {}
+    layers = str(attach.get("layers", "all"))
+    try:
+        plan = plan_experiment(model.train(), experiment, attach)
+        gradcent.attach(optimizer, model, **with_plan(attach, plan))
+        gradcent.detach(optimizer)
+    except UserError:
+        raise
+    except Exception as error:
+        message = str(error) if isinstance(error, ValueError) else one_line(error)
+        raise UserError(message if layers == "all" else f"layers={layers!r}: {message}") from error
+    centralized = [entry for entry in plan.entries if entry.centralized]
+    return ArmPlan(
+        layers=layers,
+        names=frozenset(entry.name for entry in centralized),
+        tensors=len(plan.entries),
+        weights=sum(entry.numel for entry in centralized),
+        all_weights=sum(entry.numel for entry in plan.entries),
+    )
+
+
+def _check_distinct(plans: Mapping[str, ArmPlan]) -> None:
+    """Refuse two arms that centralize the same weights: their runs would be equal."""
+    seen: dict[frozenset[str], str] = {}
+    for name, plan in plans.items():
+        first = seen.setdefault(plan.names, name)
+        if first != name:
+            raise UserError(
+                f"--arms: {first} and {name} centralize the same weights of this model, so their runs would be equal: "
+                "leave one of them out"
+            )
 
 
 def _check_batches(experiment: Experiment, model: nn.Module, spec: str) -> list[str]:

@@ -174,7 +174,7 @@ def test_the_rehearsal_leaves_the_generators_alone():
     from gradcent_lab.run.dry_run import prepare
 
     before = torch.get_rng_state(), random.getstate()
-    prepare(compare_fixtures.toy(), "toy", ON)
+    prepare(compare_fixtures.toy(), "toy", [ON])
     assert torch.equal(torch.get_rng_state(), before[0])
     assert random.getstate() == before[1]
 
@@ -196,10 +196,10 @@ def test_the_model_is_built_once_for_all_checks_and_once_to_compare_weights():
         builds.append(1)
         return toy.model()
 
-    prepared = prepare(replace(toy, model=model), "toy", ON)
+    prepared = prepare(replace(toy, model=model), "toy", [ON])
     tasks = tasks_for([PlannedArm(arm, prepared.experiment) for arm in (OFF, ON)], range(3))
     assert len(builds) == 2
-    assert prepared.centralized.startswith("2 of ")
+    assert str(prepared.arms["on"]).startswith("2 of ")
     assert len(tasks) == 6
     expected = describe(replace(toy, model=model))  # what an unprepared experiment shows
     assert all(task.config.settings == expected for task in tasks)

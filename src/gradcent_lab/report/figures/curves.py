@@ -11,7 +11,7 @@ import numpy as np
 from gradcent_lab.analysis.findings import Finding, is_baseline
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report.figures.style import INK, MUTED, WITH, arm_colour, caption, new_figure, styled
-from gradcent_lab.report.tables import common_metric, decimals, interval_text, signed
+from gradcent_lab.report.tables import common_metric, decimals, interval_text, level_text, signed
 from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:
@@ -136,7 +136,8 @@ def differences(findings: Sequence[Finding], note: str = "", *, alone: bool = Tr
 def legend_text(shown: Sequence[Finding]) -> str:
     """Return how to read the figure of differences."""
     paper = "; diamond: the paper's difference" if any(f.claim for f in shown) else ""
-    return f"Grey: single pairs; blue: mean and 95 % interval{paper}."
+    level = level_text([f.comparison for f in shown if f.comparison])
+    return f"Grey: single pairs; blue: mean and {level}{paper}."
 
 
 def arms_of(
