@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import gradcent
+from gradcent import calibration
 from gradcent.diagnostics import initial_means
 
 
@@ -184,3 +185,18 @@ def test_monitor_is_bounded_and_its_figures_cover_the_whole_history():
     expected = sum(reading.removed * reading.energy for reading in long.readings) / energy
     assert short.removed == pytest.approx(expected, rel=1e-12)
     assert "means over 50 of 50 steps" in str(short)
+
+
+def test_the_forecast_is_the_calibrations_sentence_for_the_mean_share_of_the_steps():
+    """Steps count equally, however large their gradients are; steps without a finite gradient do not count."""
+    layer = nn.Linear(4, 1, bias=False)
+    monitor = gradcent.Monitor(layer, every=1)
+    assert monitor.forecast() == ""
+    half = torch.tensor([[1.0, 1.0, 0.0, 0.0]])  # its mean over the vector holds half of its energy
+    centered = torch.tensor([[1.0, -1.0, 0.0, 0.0]])
+    for gradient in (1000 * half, centered, torch.full((1, 4), math.nan), torch.zeros(1, 4)):
+        layer.weight.grad = gradient
+        monitor.update()
+    assert monitor.forecast() == calibration.sentence(0.25)
+    assert monitor.forecast().startswith("GC removes 25 % of the gradient here.")
+    assert str(monitor).endswith(monitor.forecast())

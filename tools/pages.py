@@ -17,6 +17,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
+sys.path.insert(0, str(ROOT / "tools"))
+
+import calibration_table  # noqa: E402
 
 
 def study() -> str:
@@ -122,7 +125,6 @@ def architectures() -> str:
 
 def campaigns() -> str:
     """What the campaigns of tools/campaigns tried and found."""
-    sys.path.insert(0, str(ROOT / "tools"))
     from campaigns.table import campaigns_table
 
     return campaigns_table(RESULTS / "campaigns")
@@ -148,11 +150,12 @@ def filled(text: str) -> str:
 
 
 def main(check: bool) -> int:
-    """Write the pages, or say which are stale."""
+    """Write the pages and the library's calibration table, or say which are stale."""
     stale = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    table = calibration_table.TARGET
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), table):
         old = page.read_text()
-        new = filled(old)
+        new = calibration_table.filled(old) if page == table else filled(old)
         if new != old:
             stale.append(page.relative_to(ROOT))
             if not check:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import calibration
 from .functional import centralize
 from .layout import Layout
 from .operator import vector_means
@@ -75,6 +76,7 @@ class Monitor:
         self.readings: list[Reading] = []
         self._statistics: dict[str, _Statistics] = {}
         self._steps_read = 0
+        self._step_shares = _StepShares()
         self._start = {
             entry.name: vector_means(_whole(parameter), entry.layout)
             for parameter, entry in self.plan.named()
@@ -99,6 +101,7 @@ class Monitor:
             Reading(self.steps - 1, name, *values) for (name, _), values in zip(named, figures, strict=True)
         ]
         self._steps_read += 1
+        self._step_shares.add(readings)
         for reading in readings:
             self._statistics.setdefault(reading.name, _Statistics()).add(reading)
         self.readings += readings
@@ -152,6 +155,15 @@ class Monitor:
         removed = sum(each.removed_energy for each in self._statistics.values())
         return removed / energy if energy else 0.0
 
+    def forecast(self) -> str:
+        """Return what the calibration says about this model: the sentence of `gradcent forecast`; "" if unknown.
+
+        It reads the share removed as the calibration does, as the mean over steps of each step's share. The
+        calibration read the first 60 steps without GC, so other steps are a hint only.
+        """
+        share = self._step_shares.mean
+        return "" if share is None else calibration.sentence(min(share, 1.0))
+
     def rows(self) -> list[dict[str, Any]]:
         """Return the readings that are kept as plain dicts."""
         return [asdict(reading) for reading in self.readings]
@@ -189,7 +201,27 @@ class Monitor:
                 f"{100 * mean[4]:5.1f} %  {drift[name]:.1e}"
             )
         steps = f"means over {self._steps_read} of {self.steps} steps"
-        return "\n".join([*lines, steps, self.verdict()])
+        return "\n".join(line for line in (*lines, steps, self.verdict(), self.forecast()) if line)
+
+
+@dataclass(slots=True)
+class _StepShares:
+    """The share removed in each step that was read; steps count equally, because gradients shrink during training."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, readings: Sequence[Reading]) -> None:
+        """Add one step; a step with nan, inf or no gradient at all is left out."""
+        energy = sum(reading.energy for reading in readings)
+        if 0 < energy < math.inf:
+            self.total += sum(reading.removed * reading.energy for reading in readings) / energy
+            self.count += 1
+
+    @property
+    def mean(self) -> float | None:
+        """The mean share, or None if no step counts."""
+        return self.total / self.count if self.count else None
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from gradcent_lab.names import escape_markup
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from gradcent_lab.forecasting.measure import Forecast
+    from gradcent_lab.forecasting.result import Forecast
 
 MOST_ROWS = 20  # layers printed in the terminal
 

@@ -1,11 +1,13 @@
 """The calibration of the forecast: its protocol, and its analysis on made-up rows whose answer is known."""
 
 import math
+import random
 import subprocess
 import sys
 
 import pytest
 import torch
+from scipy import stats
 
 from gradcent_lab.forecasting.calibration import outcomes as analysis
 from gradcent_lab.forecasting.calibration import study, training
@@ -126,7 +128,7 @@ def made_up(task, removed, change, explained=0.0):
     stable = analysis.Change(change, change - 0.01, change + 0.01, 8 * (change < 0), 8, 0)
     rates = {"off": 0.1, "all": 0.1, "hidden": 0.1}
     both = {"all": stable, "hidden": stable}
-    return analysis.Outcome(task, removed, 0.0, explained, rates, both, both)
+    return analysis.Outcome(task, removed, 0.0, explained, None, rates, both, both)
 
 
 def test_a_perfect_forecast_passes_the_check_and_a_useless_one_does_not():
@@ -142,6 +144,17 @@ def test_a_perfect_forecast_passes_the_check_and_a_useless_one_does_not():
     assert analysis.check(reverse)["harms"] > 0
     useless = [made_up(task, (37 * i % 72) / 72, (i % 5) / 5 - 0.5) for i, task in enumerate(tasks)]
     assert abs(analysis.check(useless)["rank_correlation_fresh"][0]) < 0.5
+
+
+def test_the_rank_correlation_is_scipys():
+    generator = random.Random(0)
+    found = [made_up(task, generator.random(), generator.uniform(-0.5, 0.2)) for task in all_tasks()]
+    found += [made_up(all_tasks()[0], 0.5, 0.1), made_up(all_tasks()[1], 0.5, 0.1)]  # ties
+    pairs = [(entry.removed, entry.train["all"].mean) for entry in found]
+    rho, low, high = analysis.rank_correlation(found, resamples=200)
+    assert rho == pytest.approx(stats.spearmanr(*zip(*pairs, strict=True)).statistic)
+    assert low < rho < high
+    assert math.isnan(analysis.rank_correlation(found, by="curvature")[0])  # nobody measured it
 
 
 def test_the_threshold_separates_harm_on_the_first_half():

@@ -2,11 +2,13 @@
 
 import copy
 import json
+import random
 
+import numpy
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import gradcent
 from gradcent_lab.cli import main
@@ -85,6 +87,18 @@ def test_the_function_is_an_attribute_of_the_lab():
         _ = gradcent_lab.forcast
 
 
+def test_a_forecast_takes_at_most_200_passes():
+    calls = []
+
+    def counted(output, target):
+        calls.append(1)
+        return nn.functional.cross_entropy(output, target)
+
+    result = forecast(make(lambda: nn.Linear(12, 3), loss=counted), steps=500, seeds=3)
+    assert len(calls) == 3 * result.steps == 198
+    assert forecast(make(lambda: nn.Linear(12, 3)), steps=500, seeds=4, curvature=True).steps == 40
+
+
 def test_roles_are_shown():
     result = forecast(make(relu_net), steps=2, seeds=1)
     assert [layer.role for layer in result.layers] == ["input", "hidden", "hidden"]
@@ -92,9 +106,18 @@ def test_roles_are_shown():
 
 def test_the_users_model_and_the_generators_are_as_before():
     kept = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(kept.parameters())
+    kept(torch.randn(4, 12)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
     before, state = copy.deepcopy(kept.state_dict()), torch.get_rng_state()
-    forecast(make(lambda: kept), steps=4, seeds=2)
+    optimizer_before = copy.deepcopy(optimizer.state_dict())
+    others = random.getstate(), numpy.random.get_state()
+    forecast(make(lambda: kept), steps=4, seeds=2, curvature=True)
     assert torch.equal(torch.get_rng_state(), state)
+    assert random.getstate() == others[0]
+    assert all(numpy.array_equal(a, b) for a, b in zip(numpy.random.get_state(), others[1], strict=True))
+    assert str(optimizer.state_dict()) == str(optimizer_before)
     assert kept.training
     for name, value in kept.state_dict().items():
         assert torch.equal(value, before[name]), name
@@ -172,6 +195,15 @@ def test_a_model_without_double_backward_gets_no_curvature_and_a_reason():
     assert result.removed > 0
 
 
+class Samples(IterableDataset):
+    def __iter__(self):
+        yield torch.zeros(12), 0
+
+
+def infinite_slope(output, target):
+    return (output * 0).sum().sqrt()  # finite, but its slope at 0 is not
+
+
 @pytest.mark.parametrize(
     ("experiment", "message"),
     [
@@ -179,13 +211,82 @@ def test_a_model_without_double_backward_gets_no_curvature_and_a_reason():
         (make(lambda: nn.Linear(12, 3), loss=lambda output, target: output.sum() * float("nan")), "became nan"),
         (make(lambda: nn.Sequential(nn.BatchNorm1d(12))), "nothing would be centralized"),
         (make(lambda: nn.Linear(12, 3).requires_grad_(False)), "frozen"),
+        (make(lambda: nn.Linear(12, 3), loss=lambda output, target: 1.0), "one number, .* not a float"),
+        (make(lambda: nn.Linear(12, 3), loss=lambda output, target: output.sum().detach()), "does not depend"),
+        (make(lambda: nn.Linear(12, 3), loss=lambda output, target: output.sum() / 0), "became -?inf"),
+        (make(lambda: nn.Linear(12, 3), loss=infinite_slope), "the gradient of weight holds nan or inf in step 1"),
+        (make(lambda: nn.Linear(11, 3)), "failed .*shapes cannot be multiplied"),
+        (make(lambda: undefined_name), "Experiment.model fails: NameError: .*undefined_name"),  # noqa: F821
+        (make(lambda: nn.Linear(12, 3), loss=lambda output, target: target.foo), "Experiment.loss fails: Attrib"),
+        (make(lambda: nn.Linear(12, 3), optimizer=lambda params: torch.optim.SGD(params, lr=-1)), "optimizer fails"),
+        (make(lambda: nn.Linear(12, 3), train_data=iter([])), "can be read only once"),
+        (make(lambda: nn.Linear(12, 3), train_data=Samples()), "Samples yields single samples: give a DataLoader"),
+        (make(lambda: nn.Linear(12, 3), train_data=[]), "empty|no batches"),
     ],
-    ids=["loss not scalar", "not finite", "no layer", "all frozen"],
+    ids=[
+        *("loss not scalar", "not finite", "no layer", "all frozen", "loss not a tensor", "loss detached"),
+        *("infinite", "gradient not finite", "model fails", "no model", "loss fails", "optimizer fails"),
+        *("iterator", "iterable of samples", "no data"),
+    ],
 )  # fmt: skip
 def test_bad_input_gets_one_line(experiment, message):
     with pytest.raises(UserError, match=message) as caught:
         forecast(experiment, steps=2, seeds=1)
     assert "\n" not in str(caught.value)
+
+
+class Endless:
+    """An iterable of ready batches that has neither a length nor an end."""
+
+    def __iter__(self):
+        while True:
+            yield torch.randn(16, 12), torch.randint(3, (16,))
+
+
+def test_data_may_be_an_iterable_of_batches_without_end():
+    result = forecast(make(relu_net, train_data=Endless()), steps=4, seeds=2)
+    assert result.steps == 4
+    loader = DataLoader(make(relu_net).train_data, batch_size=32)
+    assert forecast(make(relu_net, train_data=loader), steps=4, seeds=1).removed > 0
+
+
+def test_what_the_calibration_has_not_seen_is_named():
+    def volume():
+        return nn.Sequential(
+            nn.Unflatten(1, (1, 2, 2, 3)), nn.Conv3d(1, 4, 2), nn.Flatten(), nn.Linear(8, 3), Big()
+        )
+
+    class Big(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.unused = nn.Parameter(torch.zeros(3_000_000))
+
+        def forward(self, x):
+            return x + 0 * self.unused[0]
+
+    known = forecast(make(relu_net), steps=1, seeds=1)
+    assert known.unseen == ()
+    assert "no task with" not in known.sentence()
+    optimizer = {"optimizer": lambda params: torch.optim.RMSprop(params, lr=1e-3)}
+    result = forecast(make(volume, **optimizer), steps=1, seeds=1)
+    assert result.unseen[:2] == ("the optimizer RMSprop", "Conv3d layers")
+    assert "this model 3,000,063" in result.sentence()
+    assert (
+        "The calibration has no task with the optimizer RMSprop, Conv3d layers or so many"
+        in result.sentence()
+    )
+
+
+def test_attention_has_a_curvature():
+    """The fused attention kernels cannot be differentiated twice; the plain one can."""
+
+    def model():
+        layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+        return nn.Sequential(nn.Unflatten(1, (3, 4)), layer, nn.Flatten(), nn.Linear(12, 3))
+
+    result = forecast(make(model), steps=1, seeds=1, curvature=True)
+    assert result.curvature_note == ""
+    assert result.curvature >= 1
 
 
 def test_a_frozen_input_layer_is_left_out():

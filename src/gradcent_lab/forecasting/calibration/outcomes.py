@@ -11,17 +11,16 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
+from gradcent.calibration import FEWEST, NOTICEABLE, range_of
 from gradcent_lab.forecasting.calibration.study import Row, best_lr
 from gradcent_lab.forecasting.calibration.tasks import Task, all_tasks
 
-HALVES_SEED = 18  # the number of the issue; chosen before any run
-BIN_EDGES = (0.05, 0.20, 0.40)  # shares removed that divide the forecast's ranges; chosen before any run
-NOTICEABLE = 0.05  # a change of the loss by less than 5 % is called no change
+HALVES_SEED = 18  # chosen before any run
 
 
 @dataclass(frozen=True)
@@ -54,6 +53,7 @@ class Outcome:
     removed: float
     removed_std: float
     explained: float | None
+    curvature: float | None  # λmax(H)/λmax(PHP) at initialization, mean over seeds
     learning_rates: dict[str, float]
     train: dict[str, Change]  # by arm: all, hidden
     test: dict[str, Change]
@@ -62,6 +62,11 @@ class Outcome:
     def harmed(self) -> bool:
         """Whether GC in all layers makes training slower or the test loss worse."""
         return self.train["all"].slower or self.test["all"].slower
+
+    @property
+    def harmed_hidden(self) -> bool:
+        """The same for GC in the hidden layers only."""
+        return self.train["hidden"].slower or self.test["hidden"].slower
 
 
 def outcomes(rows_by_task: Mapping[str, Sequence[Row]]) -> list[Outcome]:
@@ -73,11 +78,13 @@ def outcome(task: Task, rows: Sequence[Row]) -> Outcome:
     """Return what the lines of a task say."""
     forecasts = [row for row in rows if row["phase"] == "forecast"]
     shares = [row["removed"] for row in forecasts]
+    ratios = [row["curvature"] for row in forecasts if row["curvature"] is not None]
     return Outcome(
         task=task,
         removed=float(np.mean(shares)),
         removed_std=float(np.std(shares, ddof=1)) if len(shares) > 1 else 0.0,
         explained=forecasts[0]["explained"],
+        curvature=float(np.mean(ratios)) if ratios else None,
         learning_rates={arm: best_lr(rows, arm) for arm in ("off", "all", "hidden")},
         train={arm: paired_change(rows, arm, "train_loss") for arm in ("all", "hidden")},
         test={arm: paired_change(rows, arm, "test_loss") for arm in ("all", "hidden")},
@@ -114,19 +121,19 @@ def halves(found: Sequence[Outcome]) -> tuple[list[Outcome], list[Outcome]]:
     )
 
 
-def bin_of(removed: float) -> int:
-    """Return which of the forecast's ranges a share removed belongs to."""
-    return sum(removed >= edge for edge in BIN_EDGES)
+Range = tuple[float, float]
 
 
-def ranges(fitted: Sequence[Outcome]) -> dict[int, tuple[float, float, float]]:
-    """Return (lowest, median, highest) change of the training loss for each range of shares removed."""
-    grouped: dict[int, list[float]] = {}
+def ranges(fitted: Sequence[Outcome]) -> dict[Range, tuple[float, float, float]]:
+    """Return (lowest, median, highest) change of the training loss for each range with enough tasks."""
+    grouped: dict[Range, list[float]] = {}
     for entry in fitted:
         if math.isfinite(entry.train["all"].mean):
-            grouped.setdefault(bin_of(entry.removed), []).append(entry.train["all"].mean)
+            grouped.setdefault(range_of(entry.removed), []).append(entry.train["all"].mean)
     return {
-        key: (min(values), float(np.median(values)), max(values)) for key, values in sorted(grouped.items())
+        key: (min(values), float(np.median(values)), max(values))
+        for key, values in sorted(grouped.items())
+        if len(values) >= FEWEST
     }
 
 
@@ -150,21 +157,43 @@ def warning_threshold(fitted: Sequence[Outcome]) -> float:
     return max(candidates, key=lambda threshold: (round(score(threshold), 9), -threshold))
 
 
-def rank_correlation(found: Sequence[Outcome], resamples: int = 4000) -> tuple[float, float, float]:
-    """Return Spearman's correlation of share removed and change of loss, with a bootstrap 95 % interval."""
-    pairs = np.array([(entry.removed, entry.train["all"].mean) for entry in found])
-    pairs = pairs[np.isfinite(pairs).all(1)]
-    if len(np.unique(pairs[:, 0])) < 2 or len(np.unique(pairs[:, 1])) < 2:
+def rank_correlation(
+    found: Sequence[Outcome],
+    *,
+    by: Literal["removed", "curvature"] = "removed",
+    of: Literal["train", "test"] = "train",
+    resamples: int = 2000,
+) -> tuple[float, float, float]:
+    """Return Spearman's correlation of a forecast and the change of a loss, with a bootstrap 95 % interval.
+
+    The bootstrap draws whole families, because tasks of one family resemble each other.
+    """
+    by_family: dict[str, list[tuple[float, float]]] = {}
+    for entry in found:
+        pair = (getattr(entry, by), getattr(entry, of)["all"].mean)
+        if pair[0] is not None and math.isfinite(pair[1]):
+            by_family.setdefault(entry.task.family, []).append(pair)
+    families = [np.array(pairs) for pairs in by_family.values()]
+    rho = _spearman(np.concatenate(families)) if families else math.nan
+    if math.isnan(rho):
         return math.nan, math.nan, math.nan
-    rho = float(stats.spearmanr(pairs[:, 0], pairs[:, 1]).statistic)
     generator = np.random.default_rng(0)
-    values = []
-    for _ in range(resamples):
-        chosen = pairs[generator.integers(len(pairs), size=len(pairs))]
-        if len(np.unique(chosen[:, 0])) > 1 and len(np.unique(chosen[:, 1])) > 1:
-            values.append(stats.spearmanr(chosen[:, 0], chosen[:, 1]).statistic)
-    low, high = np.quantile(values, [0.025, 0.975])
+    values = [
+        _spearman(
+            np.concatenate([families[i] for i in generator.integers(len(families), size=len(families))])
+        )
+        for _ in range(resamples)
+    ]
+    low, high = np.nanquantile(values, [0.025, 0.975])
     return rho, float(low), float(high)
+
+
+def _spearman(pairs: Any) -> float:
+    """Return the correlation of the ranks; nan if one side is constant."""
+    ranks = stats.rankdata(pairs, axis=0)
+    ranks = ranks - ranks.mean(0)
+    scale = math.sqrt(float((ranks[:, 0] ** 2).sum() * (ranks[:, 1] ** 2).sum()))
+    return float((ranks[:, 0] * ranks[:, 1]).sum()) / scale if scale else math.nan
 
 
 def check(found: Sequence[Outcome]) -> dict[str, Any]:
@@ -175,28 +204,30 @@ def check(found: Sequence[Outcome]) -> dict[str, Any]:
     def promised(entry: Outcome) -> bool:
         """Whether the forecast says faster: most tasks of its range were, and nothing warns of harm."""
         warned = entry.explained is not None and entry.explained >= threshold
-        return known.get(bin_of(entry.removed), (0, 0, 0))[1] < -NOTICEABLE and not warned
+        return known.get(range_of(entry.removed), (0, 0, 0))[1] < -NOTICEABLE and not warned
 
     def is_covered(entry: Outcome) -> bool:
-        low, _, high = known[bin_of(entry.removed)]
+        low, _, high = known[range_of(entry.removed)]
         return low - NOTICEABLE <= entry.train["all"].mean <= high + NOTICEABLE
 
-    covered = [is_covered(entry) for entry in fresh if bin_of(entry.removed) in known]
+    covered = [is_covered(entry) for entry in fresh if range_of(entry.removed) in known]
     harms = [entry for entry in fresh if entry.harmed]
     missed = [entry for entry in harms if entry.explained is None or entry.explained < threshold]
     false = [entry for entry in fresh if promised(entry) and entry.train["all"].slower]
-    removed_by_hidden = [
-        entry for entry in harms if not (entry.train["hidden"].slower or entry.test["hidden"].slower)
-    ]
     return {
         "tasks": len(found),
         "fitted_tasks": len(fitted),
         "fresh_tasks": len(fresh),
-        "bin_edges": list(BIN_EDGES),
-        "ranges": {str(key): [round(value, 4) for value in values] for key, values in known.items()},
+        "ranges": {
+            f"{low:.2f}-{high:.2f}": [round(value, 4) for value in known[low, high]] for low, high in known
+        },
         "warning_threshold": round(threshold, 4),
         "rank_correlation_fitted": [round(value, 3) for value in rank_correlation(fitted)],
         "rank_correlation_fresh": [round(value, 3) for value in rank_correlation(fresh)],
+        "rank_correlation_test_fresh": [round(value, 3) for value in rank_correlation(fresh, of="test")],
+        "rank_correlation_curvature_fresh": [
+            round(value, 3) for value in rank_correlation(fresh, by="curvature")
+        ],
         "covered": sum(covered),
         "coverage_of": len(covered),
         "promises": sum(promised(entry) for entry in fresh),
@@ -208,5 +239,5 @@ def check(found: Sequence[Outcome]) -> dict[str, Any]:
             for entry in fresh
             if entry.explained is not None and entry.explained >= threshold and not entry.harmed
         ],
-        "harms_removed_by_hidden": len(removed_by_hidden),
+        "harms_removed_by_hidden": sum(not entry.harmed_hidden for entry in harms),
     }
