@@ -131,7 +131,13 @@ def draw(document: dict[str, Any], path: Path) -> bool:
                 for result in rows
             ]
             places = [position + 0.16 * number for position in range(len(rows))]
-            column.bar(places, heights, width=0.15, label="gradcent (with GC)" if number == 0 else contender)
+            column.bar(
+                places,
+                [height - 1 for height in heights],
+                width=0.15,
+                bottom=1,
+                label="gradcent (with GC)" if number == 0 else contender,
+            )
         column.axhline(1, color="black", linewidth=0.8)
         column.set_yscale("log", base=2)
         column.yaxis.set_major_formatter("{x:g}")

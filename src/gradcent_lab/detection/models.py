@@ -1,7 +1,7 @@
 """The detectors of tables 8 and 9: torchvision's Faster R-CNN and Mask R-CNN on the paper's backbones.
 
 A specification is plain data:
-    backbone    a name of BACKBONES, the paper's words
+    backbone    a name of BACKBONES, as the paper names them
     masks       Mask R-CNN instead of Faster R-CNN
     norm        frozen (BN's statistics and scales fixed, as the paper trains) | bn | gn
     head        2fc | 4conv1fc, the box head
@@ -70,7 +70,9 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
 
     unknown = [key for key in spec if key not in DEFAULTS and key != "backbone"]
     if unknown:
-        raise UserError(f"a detector has no option {unknown[0]!r}: choose of backbone, {', '.join(DEFAULTS)}")
+        raise UserError(
+            f"a detector has no option {unknown[0]!r}: choose from backbone, {', '.join(DEFAULTS)}"
+        )
     chosen = {**DEFAULTS, **spec}
     norm = _norm(chosen["norm"])
     inner = norm if chosen["norm"] == "gn" else None  # FPN and heads have a norm only where it is GN

@@ -76,7 +76,7 @@ def print_curves(console: Console, findings: Sequence[Finding]) -> None:
 
 
 def print_facts(console: Console, facts: Mapping[str, str]) -> None:
-    """Print a list of names and what is to be said of each."""
+    """Print names with a text beside each."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -90,7 +90,7 @@ def print_facts(console: Console, facts: Mapping[str, str]) -> None:
 
 
 def print_lines(console: Console, title: str, text: str) -> None:
-    """Print lines that are to be copied, as they are."""
+    """Print lines for copying, without markup or wrapping."""
     console.print(f"\n  {title}\n", highlight=False)
     for line in text.splitlines():
         console.print(f"      {line}".rstrip(), highlight=False, markup=False, soft_wrap=True)

@@ -1,7 +1,7 @@
 """One self-contained HTML page: the paper's number, ours, n, interval, verdict, curves, how to repeat.
 
-Nothing is loaded from outside: styles, script and figures are inside the file. The look is in
-`report.html`; this module fills it and escapes everything that comes from a record.
+Nothing is loaded from outside: styles, script and figures are inside the file. The styles are in
+`report.html`; this module fills the template and escapes everything that comes from a record.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _curves(key: str, findings: Sequence[Finding]) -> str:
 
 
 def target_of(findings: Sequence[Finding], cell: str) -> float | None:
-    """Return the target whose time of arrival is reported for a cell."""
+    """Return the target of a cell's speed measurement."""
     return next((f.speed.target for f in findings if f.cell == cell and f.speed is not None), None)
 
 

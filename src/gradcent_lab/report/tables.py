@@ -225,7 +225,7 @@ def interval_text(finding: Finding) -> str:
 
 
 def p_value_text(p: float) -> str:
-    """Return a p-value to the precision anyone reads it with.
+    """Return a p-value rounded for reading.
 
     >>> p_value_text(0.0004), p_value_text(0.0312), p_value_text(0.42)
     ('< 0.001', '0.031', '0.42')

@@ -30,7 +30,7 @@ def write_outputs(section: Section, out: Path, *, title: str, kicker: str) -> Wr
 
 def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     """Write a study's figures (SVG, PNG) and tables (Markdown, CSV, LaTeX); return the paths of both."""
-    drop_abandoned(make_folder(out))  # what a process that was killed while writing left
+    drop_abandoned(make_folder(out))  # files that a killed process left half-written
     findings, scale_text = section.findings, section.scale_line
     drawn: list[Path] = []
     texts: dict[str, str] = {}

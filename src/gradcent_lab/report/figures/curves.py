@@ -92,7 +92,7 @@ def train_and_test(
 def differences(findings: Sequence[Finding], note: str = "", *, alone: bool = True) -> Figure:
     """Draw every pair's difference as a dot, the mean with its interval, and the paper's as a diamond.
 
-    `alone` writes the numbers and the key into the figure; a page that has them beside it needs neither.
+    `alone` writes the numbers and the legend into the figure; on a page they are beside it.
     """
     shown = [finding for finding in findings if finding.comparison]
     figure, (axis,) = new_figure(7.2 if alone else 5.6, (1.25 if alone else 0.95) + 0.5 * len(shown))
@@ -155,7 +155,7 @@ def arms_of(
 
 
 def _which(record: RunRecord, records: Sequence[RunRecord]) -> str:
-    """The arm's name, where there is more than one with GC to tell apart."""
+    """Return the arm's name where several arms have GC."""
     several = len({r.arm for r in records if not is_baseline(r)}) > 1
     return f" ({record.arm})" if several else ""
 

@@ -120,7 +120,7 @@ def gradient_history(
             values = np.array([row[key] for row in rows], dtype=np.float64)
             every = max(1, math.ceil(len(values) / MOST_MARKERS))
             x = np.arange(len(values))[::every]
-            size = 2.0 if len(x) > 400 else 4.0  # a few points must not look like dust
+            size = 2.0 if len(x) > 400 else 4.0  # few points get larger markers
             # markers, not an image: inside a page they follow its light or dark mode
             axis.plot(x, values[::every], "o", ms=size, mew=0, color=colour, alpha=0.6, label=label)
         axis.set_yscale("log")

@@ -1,4 +1,4 @@
-"""One look for every figure, and the two ways out: files (SVG, PNG) and SVG inside a page.
+"""The common style of all figures, and saving them: as files (SVG, PNG) or as SVG inside a page.
 
 Colours follow the paper: red without GC, blue with. Inside a page every colour becomes a CSS variable, so
 that a figure follows the reader's light or dark mode; in files the light values below are used.
@@ -71,7 +71,7 @@ def arm_colour(index: int) -> str:
 
 
 def styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Let a drawing function see the settings above and nothing that the user set for their own figures."""
+    """Run a drawing function with the settings above, whatever the user's matplotlib settings are."""
 
     @wraps(draw)
     def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
@@ -85,7 +85,7 @@ def styled(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
 
 
 def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """Return a figure that no global state knows of, and its axes in reading order."""
+    """Return a figure outside pyplot's global state, and its axes in reading order."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -96,9 +96,9 @@ def new_figure(width: float, height: float, rows: int = 1, columns: int = 1) -> 
 
 
 def caption(figure: Figure, text: str) -> None:
-    """Print the scale, n and whatever else must not be lost when the file is passed on."""
+    """Write the scale, n and other facts into the figure, so that the file carries them."""
     if text:
-        wide = int(figure.get_figwidth() * 17)  # letters of this size that fit beside each other
+        wide = int(figure.get_figwidth() * 17)  # characters of this font size per line
         figure.supxlabel(textwrap.fill(text, wide), fontsize=8, color=MUTED, x=0.01, ha="left")
 
 
