@@ -1,4 +1,4 @@
-"""From run records to findings: which runs are pairs, what they show, and what the paper claims.
+"""From run records to findings: what the pairs of a cell show, and what the paper claims.
 
 A finding is one line of a table: a cell, an arm with GC against the arm without, over the seeds that have
 both. Runs whose initial weights differ are no pair and are refused; runs of different settings are never
@@ -9,23 +9,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gradcent_lab.analysis import paper_claims
-from gradcent_lab.analysis.bn_lag import CONTROL, control_comparison, lags
+from gradcent_lab.analysis.bn_lag import control_comparison, lags
+from gradcent_lab.analysis.cells import group_by_cell
 from gradcent_lab.analysis.sequential import Decision, decide, decided
 from gradcent_lab.analysis.speed import Speed, measure_speed
 from gradcent_lab.analysis.statistics import ALPHA, Comparison, compare
 from gradcent_lab.analysis.verdict import Divergence, Verdict, default_margin, judge, judge_claim
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment.run_config import digest
 from gradcent_lab.store.pairs import check_pairs
 from gradcent_lab.store.records import RunRecord
 
 Epoch = Literal["best", "last"]
-CellKey = tuple[str, str, str, str]  # study, scale, cell, digest of the settings
 
 
 @dataclass(frozen=True)
@@ -108,28 +106,6 @@ def is_baseline(record: RunRecord) -> bool:
     return arm["attach"] is None and not arm.get("control")
 
 
-def by_metric(record: RunRecord) -> list[RunRecord]:
-    """Return one record for each metric of a run that has several: cell `R50` becomes `R50 AP`, `R50 AP.5` ….
-
-    All of them are read at the same epochs, the best one by the run's own metric.
-    """
-    if not record.metrics:
-        return [record]
-    if record.diverged:
-        return [replace(record, cell=f"{record.cell} {m}", metric_name=m, metrics=()) for m in record.metrics]
-    records = []
-    for metric in record.metrics:
-        curves = [{**line, "eval_metric": line[metric]} for line in record.curves]
-        if metric != record.metric_name:  # the control was evaluated for the run's metric only
-            curves = [{k: v for k, v in line.items() if k != CONTROL} for line in curves]
-        best = curves[record.best_epoch - 1]["eval_metric"]
-        last = curves[-1]["eval_metric"]
-        cell = f"{record.cell} {metric}"
-        summary = {"cell": cell, "metric_name": metric, "best": best, "last": last, "curves": curves}
-        records.append(replace(record, **summary, metrics=()))
-    return records
-
-
 def findings(
     records: Iterable[RunRecord],
     *,
@@ -148,72 +124,13 @@ def findings(
     rules: margin, target and stopping rule of a user's comparison.
     """
     rules = rules or Rules()
-    cells: dict[CellKey, list[RunRecord]] = defaultdict(list)
-    records = label_arms(list(chain.from_iterable(map(by_metric, records))))
     judge_by = _Judgement(epoch, table, default_switches, rules)
-    arms_own = _arms_own(records)
-    for record in records:
-        shared = {
-            k: v for k, v in record.config.get("settings", {}).items() if k not in arms_own[_place(record)]
-        }
-        same = digest([shared, record.config.get("numerics")])
-        cells[record.study, record.scale, record.cell, same].append(record)
-    labels = _labels(cells)
     results: list[Finding] = []
-    for key, runs in cells.items():
-        results += _cell(labels[key], runs, judge_by)
+    for label, runs in group_by_cell(records):
+        results += _cell(label, runs, judge_by)
     if with_claims and table is not None:
         results += _not_run(results, table, epoch)
     return sorted(results, key=_order)
-
-
-def _place(record: RunRecord) -> tuple[str, str, str]:
-    return record.study, record.scale, record.cell
-
-
-def _arms_own(records: Iterable[RunRecord]) -> dict[tuple[str, str, str], set[str]]:
-    """The settings that an arm of a cell replaces on purpose: they do not tell configurations apart."""
-    options_by_arm: dict[tuple[str, str, str], set[str]] = defaultdict(set)
-    for record in records:
-        options_by_arm[_place(record)] |= set(record.config["arm"].get("settings") or {})
-    return options_by_arm
-
-
-def label_arms(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the records with arm names that tell arms apart: `on (layers conv)` and `on (layers all)`.
-
-    An arm is its whole configuration, not its name: variants of GC that share a name are never averaged.
-    """
-    variants: dict[tuple[str, str, str, str], dict[str, dict[str, Any]]] = defaultdict(dict)
-    for record in records:
-        variants[(*_place(record), record.arm)][_arm_identity(record)] = _arm_options(record)
-    labelled = []
-    for record in records:
-        same_name = variants[(*_place(record), record.arm)]
-        label = record.arm
-        if len(same_name) > 1:
-            options = same_name[_arm_identity(record)]
-            names = sorted({name for other in same_name.values() for name in other})
-            differing = [n for n in names if len({repr(other.get(n)) for other in same_name.values()}) > 1]
-            label = f"{record.arm} ({', '.join(f'{n} {options.get(n)}' for n in differing)})"
-        labelled.append(replace(record, arm=label))
-    return labelled
-
-
-_ATTACH_DEFAULTS = {"layers": "all", "at": "gradient", "decay": "auto"}
-
-
-def _arm_options(record: RunRecord) -> dict[str, Any]:
-    """An arm's options with the defaults filled in, so that an option left out equals its default."""
-    arm = record.config["arm"]
-    if arm["attach"] is None:
-        control = {"control": arm["control"]} if arm.get("control") else {}
-        return {"attach": None, **control, **(arm.get("settings") or {})}
-    return {**_ATTACH_DEFAULTS, **arm["attach"], **(arm.get("settings") or {})}
-
-
-def _arm_identity(record: RunRecord) -> str:
-    return digest(_arm_options(record))
 
 
 def _cell(label: str, runs: Sequence[RunRecord], judge_by: _Judgement) -> list[Finding]:
@@ -336,35 +253,8 @@ def differing_environments(pairs: Sequence[tuple[RunRecord, RunRecord]]) -> tupl
     return tuple(lines)
 
 
-def _labels(cells: Mapping[CellKey, Sequence[RunRecord]]) -> dict[CellKey, str]:
-    """Name each cell; the name of a cell that was run with several settings says which of them differ."""
-    variants: dict[tuple[str, str, str], list[CellKey]] = defaultdict(list)
-    for key in cells:
-        variants[key[:3]].append(key)
-    labels: dict[CellKey, str] = {}
-    for (_, _, cell), keys in variants.items():
-        settings = {key: _flat(cells[key][0].config.get("settings") or {}) for key in keys}
-        names = sorted({name for flat in settings.values() for name in flat})
-        differing = [n for n in names if len({repr(flat.get(n)) for flat in settings.values()}) > 1]
-        readable = [n for n in differing if not n.startswith(("sources", "architecture"))][:3]
-        for number, key in enumerate(keys, start=1):
-            options = ", ".join(f"{n} {settings[key].get(n)}" for n in readable) or f"version {number}"
-            labels[key] = f"{cell} ({options})" if len(keys) > 1 else cell
-    return labels
-
-
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
-
-
 def _not_run(results: Sequence[Finding], table: int, epoch: Epoch) -> list[Finding]:
-    """Return the claims of the table for which `found` has no run at its scale."""
+    """Return the claims of the table for which `results` has no run at its scale."""
     missing = []
     for study, scale in sorted({(finding.study, finding.scale) for finding in results}):
         here = [finding for finding in results if (finding.study, finding.scale) == (study, scale)]

@@ -11,7 +11,8 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 from gradcent_lab import recipes
-from gradcent_lab.analysis.findings import by_metric, findings
+from gradcent_lab.analysis.cells import by_metric
+from gradcent_lab.analysis.findings import findings
 from gradcent_lab.detection import coco, examples
 from gradcent_lab.detection.data import DetectionSet
 from gradcent_lab.detection.metrics import Evaluator, average_precision, encode
