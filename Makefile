@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test test-oldest test-engines test-architectures lint bench inspect-kernels campaign docs check-wheel clean
+.PHONY: demo test test-oldest test-engines test-architectures lint bench inspect-kernels campaign docs linkcheck check-wheel clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -68,17 +68,22 @@ campaign: $(VENV)/.ready
 
 # the documentation site, warnings as errors; open docs/_build/html/index.html
 docs: $(VENV)/.docs
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 
+# opens every link of the site that leads elsewhere; needs the internet
+linkcheck: $(VENV)/.docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/linkcheck
+
 $(VENV)/.docs: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --constraint $(PINNED) --editable ".[lab,docs]"
+	$(BIN)/python -m pip install --quiet --constraint $(PINNED) --editable ".[lab,dev,docs]"
 	touch $@
 
 # sdist and wheel as a release builds them: audited, installed into an empty environment, tested there
+# GRADCENT_WHEEL_TORCH=torch==2.13.0 chooses another torch than the newest
 check-wheel: $(VENV)/.ready
-	$(BIN)/python -m pip install --quiet --constraint $(PINNED) --editable ".[release]"
-	tools/check_wheel.sh $(BIN)/python
+	$(BIN)/python -m pip install --quiet --requirement requirements/release.txt
+	tools/check_wheel.sh $(BIN)/python $(OLDEST_TESTS)
 
 clean:
 	rm -rf $(VENV) $(OLDEST_VENV) build dist docs/_build src/*.egg-info .pytest_cache .mypy_cache .ruff_cache

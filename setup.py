@@ -17,8 +17,10 @@ class StableABIWheel(bdist_wheel):
     """One wheel for every Python from 3.10 on: the extension keeps to the stable ABI."""
 
     def get_tag(self) -> tuple[str, str, str]:
-        """Return the wheel's tag."""
+        """Return the wheel's tag; a wheel without the kernels serves every Python on its platform."""
         python, abi, platform = super().get_tag()
+        if not any(Path(self.bdist_dir).rglob("_cpu.*[!i]")):  # _cpu.pyi is there in any case
+            return "py3", "none", platform
         if python.startswith("cp") and not sysconfig.get_config_var("Py_GIL_DISABLED"):
             return "cp310", "abi3", platform
         return python, abi, platform
