@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
 import gradcent
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
+os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # notebooks call `gradcent`
 
 project = "gradcent"
 author = "The gradcent developers"
@@ -13,17 +20,19 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
-    "sphinx.ext.mathjax",
     "sphinx_copybutton",
     "sphinx_design",
+    "site_blocks",
 ]
-exclude_patterns = ["_build", "jupyter_execute"]
+exclude_patterns = ["_build", "_ext", "jupyter_execute"]
 source_suffix = {".md": "myst-nb", ".ipynb": "myst-nb", ".rst": "restructuredtext"}
 
 # MyST: headings are link targets (page.md#heading), as they are on GitHub
 myst_heading_anchors = 4
-myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist"]
+# the notebooks are committed without outputs and executed here, in a temporary folder
 nb_execution_mode = "auto"
+nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 
@@ -33,8 +42,7 @@ autodoc_typehints_description_target = "documented"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
 
-# The site works offline: no fonts, scripts or badges from elsewhere. MathJax is the one exception, and is
-# loaded only by pages with formulas.
+# The site works offline: no fonts, scripts or badges from elsewhere, and no MathJax: formulas are text.
 html_theme = "furo"
 html_title = f"gradcent {release}"
 html_static_path = ["_static"]

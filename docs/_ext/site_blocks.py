@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import commands_help
 import gallery
 import import_graph
 import weight_vectors
@@ -18,6 +19,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "weight-vectors": weight_vectors.layouts_figure,
     "projection": weight_vectors.projection_figure,
     "gallery": gallery.markdown,
+    "commands": commands_help.markdown,
     "library-imports": lambda: import_graph.markdown("gradcent"),
     "lab-imports": lambda: import_graph.markdown("gradcent_lab"),
 }
