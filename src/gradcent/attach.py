@@ -57,6 +57,14 @@ def attach(
         example: a batch, passed to the model as its forward takes it (a tensor, a tuple of arguments, a dict of
             keywords). One forward pass shows the weight vectors of modules that gradcent does not know.
         example_forward: ``(model, example) -> anything``, for models that are called in another way.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    >>> before = model.weight.sum(1)
+    >>> model(torch.rand(4, 3)).square().mean().backward()
+    >>> optimizer.step()  # changes the weights, but not the sum of any weight vector
+    >>> torch.allclose(model.weight.sum(1), before)
+    True
     """
     options = Options(layers, at, decay, overrides, kernel, nonfinite, min_length)
     _check_optimizer(optimizer, model)
@@ -74,7 +82,13 @@ def attach(
 
 
 def detach(optimizer: Opt) -> Opt:
-    """Turn GC off: the optimizer gets its plain class back and keeps its present state."""
+    """Turn GC off: the optimizer gets its plain class back and keeps its present state.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    >>> type(gradcent.detach(optimizer)) is torch.optim.SGD
+    True
+    """
     attachment = attached(optimizer)
     if attachment is None:
         raise ValueError(f"gradcent is not attached to this {type(optimizer).__name__}")
@@ -125,7 +139,15 @@ def _warn_if_gradients_hooked(attachment: Attachment) -> None:
 
 
 def attached(optimizer: torch.optim.Optimizer) -> Attachment | None:
-    """Return what is attached to an optimizer (its `plan`, `options`, `skipped_steps`), or None."""
+    """Return what is attached to an optimizer (its `plan`, `options`, `skipped_steps`), or None.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> gradcent.attached(optimizer) is None
+    True
+    >>> gradcent.attached(gradcent.attach(optimizer, model, at="update")).options.at
+    'update'
+    """
     return getattr(optimizer, "_gradcent", None)
 
 

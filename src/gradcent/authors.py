@@ -30,7 +30,13 @@ def _named(name: str, make: Callable[..., torch.optim.Optimizer], **fixed: Any) 
 
     build.__name__ = build.__qualname__ = name
     settings = ", ".join(f"{key}={value!r}" for key, value in fixed.items())
-    build.__doc__ = f"`gradcent.optim.{make.__name__}` with {settings or 'the defaults'}."
+    build.__doc__ = f"""`gradcent.optim.{make.__name__}` with {settings or "the defaults"}.
+
+    >>> model = nn.Conv2d(3, 8, 3)
+    >>> optimizer = gradcent.authors.{name}(model.parameters(), lr=1e-3, model=model)
+    >>> gradcent.attached(optimizer).options.layers
+    {fixed.get("layers", "all")!r}
+    """
     return build
 
 

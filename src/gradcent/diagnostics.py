@@ -51,6 +51,13 @@ class Monitor:
         keep: how many of the newest readings stay in `readings` (about 300 bytes each). `removed`, `verdict` and the
             table are running statistics over all readings.
         plan, layers, overrides, min_length: as in :func:`gradcent.attach`.
+
+    >>> model = nn.Linear(3, 2)
+    >>> monitor = gradcent.Monitor(model, every=1)
+    >>> model(torch.ones(4, 3)).sum().backward()  # constant inputs: every gradient is its own mean
+    >>> _ = monitor.update()
+    >>> round(monitor.removed, 6)
+    1.0
     """
 
     def __init__(
@@ -255,7 +262,12 @@ class _Statistics:
 def initial_means(
     model: nn.Module, *, layers: Layers = "conv", overrides: Overrides | None = None
 ) -> dict[str, Tensor]:
-    """Return the mean of every weight vector of a model, per parameter: Fig. 3 when taken before training."""
+    """Return the mean of every weight vector of a model, per parameter: Fig. 3 when taken before training.
+
+    >>> means = gradcent.diagnostics.initial_means(nn.Conv2d(3, 8, 3))
+    >>> {name: tuple(values.shape) for name, values in means.items()}
+    {'weight': (8,)}
+    """
     plan = Plan.of(model, layers=layers, overrides=overrides)
     plan.require_something()
     return {

@@ -30,6 +30,13 @@ def centralize(
 def centralize_(
     tensor: Tensor, layout: Layout, *, weight: Tensor | None = None, decay: float | Tensor = 0.0
 ) -> Tensor:
-    """Centralize ``tensor`` in place and return it; see :func:`centralize`."""
+    """Centralize ``tensor`` in place and return it; see :func:`centralize`.
+
+    >>> import torch
+    >>> gradient = torch.tensor([[1.0, 2.0, 6.0]])
+    >>> _ = centralize_(gradient, Layout.rows((1, 3)))
+    >>> gradient
+    tensor([[-2., -1.,  3.]])
+    """
     fixed = None if weight is None else weight.detach()  # a stored gradient does not depend on the weight
     return tensor.copy_(centralize(tensor, layout, weight=fixed, decay=decay))

@@ -56,6 +56,13 @@ def attach_to_gradients(
     For engines that flatten or shard parameters before the optimizer sees them (FSDP1, DeepSpeed
     ZeRO: call it before they wrap the model) and for optimizer-in-backward. With coupled weight decay the
     optimizer adds λw after the projection: use :func:`gradcent.attach` where you can. Do not use both.
+
+    >>> model = nn.Linear(3, 2)
+    >>> handles = gradcent.attach_to_gradients(model)
+    >>> model(torch.rand(4, 3)).square().mean().backward()
+    >>> bool(model.weight.grad.sum(1).abs().max() < 1e-6)
+    True
+    >>> handles.remove()
     """
     models = models_of(model)
     _refuse(models)
@@ -198,6 +205,13 @@ def centralize_gradients_(
     """Centralize the present gradients in place, for hand-written training loops.
 
     Pass a :class:`Plan` instead of the model to plan once and call often.
+
+    >>> model = nn.Linear(3, 2)
+    >>> plan = gradcent.explain(model)
+    >>> model(torch.rand(4, 3)).square().mean().backward()
+    >>> gradcent.centralize_gradients_(plan)
+    >>> bool(model.weight.grad.sum(1).abs().max() < 1e-6)
+    True
     """
     ready = model if isinstance(model, Plan) else None
     plan = Plan.chosen(model, ready, layers=layers, overrides=overrides, min_length=min_length)  # type: ignore[arg-type]

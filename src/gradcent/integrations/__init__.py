@@ -61,6 +61,12 @@ def attach_each(optimizers: Any, model: Any, **options: Any) -> None:
 
     An optimizer without anything to centralize (only embeddings and norms, say) is left as it is and named in the
     log; it is an error if that holds for all of them.
+
+    >>> model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))
+    >>> optimizers = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+    >>> gradcent.integrations.attach_each(optimizers, model)
+    >>> [gradcent.attached(optimizer) is not None for optimizer in optimizers]
+    [True, False]
     """
     all_optimizers = list(optimizers)
     chosen = {name: options[name] for name in (*PLANNING, *EXAMPLE) if name in options}

@@ -28,7 +28,12 @@ else:
 
 
 class CentralizeCallback(TrainerCallback):  # type: ignore[misc]
-    """Attach GC when training begins; the options are those of :func:`gradcent.attach`."""
+    """Attach GC when training begins; the options are those of :func:`gradcent.attach`.
+
+    >>> callback = CentralizeCallback(at="update")  # Trainer(model, args, callbacks=[callback], …)
+    >>> callback.options
+    {'at': 'update'}
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -47,7 +52,14 @@ class CentralizeCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[type, dict[str, Any]]:
-    """Return what Trainer would choose for ``args.optim``, with GC, for its argument of the same name."""
+    """Return what Trainer would choose for ``args.optim``, with GC, for its argument of the same name.
+
+    >>> from transformers import TrainingArguments
+    >>> args = TrainingArguments(output_dir="out", optim="adamw_torch", use_cpu=True)
+    >>> optimizer_class, kwargs = optimizer_cls_and_kwargs(nn.Linear(3, 2), args)
+    >>> optimizer_class.__name__
+    'AdamW'
+    """
     trainer: Any = require("transformers").Trainer
     plain, kwargs = trainer.get_optimizer_cls_and_kwargs(args, model)
     if not (isinstance(plain, type) and issubclass(plain, torch.optim.Optimizer)):

@@ -14,7 +14,13 @@ from ._explicit_step import ExplicitStep, call_closure, explicit_step
 
 
 class Adagrad(ExplicitStep, torch.optim.Adagrad):
-    """torch.optim.Adagrad whose sum of squares sees Φ(g), or P(g + λw) where there is weight decay."""
+    """torch.optim.Adagrad whose sum of squares sees Φ(g), or P(g + λw) where there is weight decay.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.optim.Adagrad(model.parameters(), lr=1e-2, model=model)
+    >>> gradcent.attached(optimizer).plan.layout(model.weight)
+    Layout(batch=1, outer=1, vectors=2, inner=3)
+    """
 
     @explicit_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -14,7 +14,13 @@ from ._explicit_step import ExplicitStep, call_closure, explicit_step
 
 
 class Adam(ExplicitStep, torch.optim.Adam):
-    """torch.optim.Adam whose moments both see Φ(g), or P(g + λw) where there is (coupled) weight decay."""
+    """torch.optim.Adam whose moments both see Φ(g), or P(g + λw) where there is (coupled) weight decay.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.optim.Adam(model.parameters(), lr=1e-3, model=model)
+    >>> gradcent.attached(optimizer).plan.layout(model.weight)
+    Layout(batch=1, outer=1, vectors=2, inner=3)
+    """
 
     @explicit_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -13,7 +13,13 @@ from .adam import adam_step
 
 
 class AdamW(ExplicitStep, torch.optim.AdamW):
-    """torch.optim.AdamW whose moments both see Φ(g)."""
+    """torch.optim.AdamW whose moments both see Φ(g).
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.optim.AdamW(model.parameters(), lr=1e-3, model=model)
+    >>> gradcent.attached(optimizer).plan.layout(model.weight)
+    Layout(batch=1, outer=1, vectors=2, inner=3)
+    """
 
     @explicit_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -13,7 +13,13 @@ from ._hooked_step import HookedStep
 
 
 class LBFGS(HookedStep, torch.optim.LBFGS):
-    """torch.optim.LBFGS whose directions and line search see Φ(g)."""
+    """torch.optim.LBFGS whose directions and line search see Φ(g).
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.optim.LBFGS(model.parameters(), model=model)
+    >>> gradcent.attached(optimizer).plan.layout(model.weight)
+    Layout(batch=1, outer=1, vectors=2, inner=3)
+    """
 
     def _required_hooks(self, options: Options) -> dict[str, bool]:
         return {"gradients": False, "updates": options.at == "update"}

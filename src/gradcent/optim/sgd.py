@@ -14,7 +14,13 @@ from ._explicit_step import ExplicitStep, call_closure, explicit_step
 
 
 class SGD(ExplicitStep, torch.optim.SGD):
-    """torch.optim.SGD that is given Φ(g), and P(g + λw) where there is weight decay."""
+    """torch.optim.SGD that is given Φ(g), and P(g + λw) where there is weight decay.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, model=model)
+    >>> gradcent.attached(optimizer).plan.layout(model.weight)
+    Layout(batch=1, outer=1, vectors=2, inner=3)
+    """
 
     @explicit_step
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

@@ -15,7 +15,13 @@ from .sgd import sgd_step
 
 
 class SGDW(ExplicitStep, torch.optim.SGD):
-    """SGD whose weight decay multiplies the weight by 1 − lr·λ, as AdamW's does."""
+    """SGD whose weight decay multiplies the weight by 1 − lr·λ, as AdamW's does.
+
+    >>> model = nn.Linear(3, 2)
+    >>> optimizer = gradcent.optim.SGDW(model.parameters(), lr=0.1, weight_decay=1e-2, model=model)
+    >>> gradcent.attached(optimizer).plan.layout(model.weight)
+    Layout(batch=1, outer=1, vectors=2, inner=3)
+    """
 
     decay_kind: ClassVar[str] = "decoupled"
 

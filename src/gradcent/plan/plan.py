@@ -23,7 +23,15 @@ Overrides = Mapping[str | type[nn.Module], Override]
 
 
 class Plan:
-    """The layouts of a model's parameters; prints as the table that :func:`explain` shows."""
+    """The layouts of a model's parameters; prints as the table that :func:`explain` shows.
+
+    >>> model = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))
+    >>> plan = gradcent.Plan.of(model)
+    >>> [(entry.name, entry.centralized) for entry in plan.entries][:2]
+    [('0.weight', True), ('0.bias', False)]
+    >>> plan.rows()[1]["reason_code"]
+    'BIAS'
+    """
 
     def __init__(
         self, entries: Iterable[tuple[Any, Entry]], traced: Mapping[str, Traced] | None = None

@@ -88,6 +88,16 @@ def register(
     ``rule`` is the name of a layout ("rows", "columns", "stacked_rows", "stacked_columns") for every parameter of the
     module with enough dims, or a function ``(module, name, shape) -> Layout | str`` in which a string is the reason
     for leaving the parameter alone. ``kind`` is what ``layers="conv"|"linear"`` counts the module as.
+
+    >>> class Experts(nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.w = nn.Parameter(torch.zeros(4, 8, 16))  # (experts, in, out)
+    >>> gradcent.register(Experts, "stacked_columns")
+    >>> model = Experts()
+    >>> gradcent.explain(model).layout(model.w)
+    Layout(batch=4, outer=8, vectors=16, inner=1)
+    >>> gradcent.unregister(Experts)
     """
     if not (isinstance(module_type, type) and issubclass(module_type, nn.Module)):
         raise TypeError(f"register needs a subclass of nn.Module, got {module_type!r}")
@@ -103,7 +113,16 @@ def register(
 
 
 def unregister(module_type: type[nn.Module]) -> None:
-    """Remove the rule of a module type; the built-in rules can be removed too."""
+    """Remove the rule of a module type; the built-in rules can be removed too.
+
+    >>> class Mixer(nn.Linear):
+    ...     pass
+    >>> gradcent.register(Mixer, "columns")
+    >>> gradcent.unregister(Mixer)  # the rule of nn.Linear applies again
+    >>> model = Mixer(3, 5)
+    >>> gradcent.explain(model).layout(model.weight).length
+    3
+    """
     if not isinstance(module_type, type):
         raise TypeError(f"unregister needs a module type, got {module_type!r}")
     if _RULES.pop(module_type, None) is None:

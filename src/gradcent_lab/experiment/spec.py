@@ -67,6 +67,21 @@ class Experiment:
             is None in all processes but the first.
         settings: everything that tells this experiment from another, as JSON values. Left None, it is read off
             the objects above and the source files they come from.
+
+    >>> data = torch.utils.data.TensorDataset(torch.rand(64, 3), torch.randint(2, (64,)))
+    >>> experiment = Experiment(
+    ...     name="example",
+    ...     model=lambda: nn.Linear(3, 2),
+    ...     train_data=data,
+    ...     eval_data=data,
+    ...     loss=nn.functional.cross_entropy,
+    ...     metric=lambda output, target: output.argmax(1) == target,
+    ...     optimizer=lambda params: torch.optim.SGD(params, lr=0.1),
+    ...     epochs=2,
+    ...     batch_size=16,
+    ... )
+    >>> experiment.higher_is_better
+    True
     """
 
     name: str
