@@ -9,7 +9,9 @@ from pathlib import Path
 import gradcent
 
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
-os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # notebooks call `gradcent`
+os.environ["PATH"] = (
+    f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # notebooks call `gradcent`
+)
 
 project = "gradcent"
 author = "The gradcent developers"
@@ -41,6 +43,8 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
+# frameworks that need an environment of their own
+autodoc_mock_imports = ["fastai", "jax", "keras", "lightning", "mmengine", "optax"]
 
 # The site works offline: no fonts, scripts or badges from elsewhere, and no MathJax: formulas are text.
 html_theme = "furo"

@@ -55,7 +55,9 @@ def public_objects() -> list[tuple[str, object]]:
     return found
 
 
-@pytest.mark.parametrize(("name", "public"), public_objects(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("name", "public"), public_objects(), ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_every_public_name_has_an_example(name: str, public: object) -> None:
     assert ">>> " in (public.__doc__ or ""), f"{name} has no example in its docstring"
 

@@ -21,7 +21,9 @@ def markdown() -> str:
         for finding in section.findings:
             pairs = finding.comparison.n if finding.comparison else 0
             what = finding.cell if finding.arm == "on" else f"{finding.cell}, {finding.arm}"
-            overview.append(f"| [{section.name}](#{_slug(section.title)}) | {what} | {pairs} | {finding.verdict} |")
+            overview.append(
+                f"| [{section.name}](#{_slug(section.title)}) | {what} | {pairs} | {finding.verdict} |"
+            )
     return "\n".join(overview) + "\n\n" + "\n".join(_section(section) for section in found)
 
 

@@ -79,13 +79,19 @@ def projection_figure() -> str:
     centralized = gradcent.centralize(gradient, layout)
     means = gradient - centralized
     largest = float(gradient.abs().max())
-    parts = [("gradient g", gradient), ("mean of each row", means[:, :1]), ("centralized gradient Φ(g)", centralized)]
+    parts = [
+        ("gradient g", gradient),
+        ("mean of each row", means[:, :1]),
+        ("centralized gradient Φ(g)", centralized),
+    ]
     figures = []
     for number, (title, values) in enumerate(parts):
         sign = ("", "−", "=")[number]
         operator = f'<span class="vectors-sign">{sign}</span>' if sign else ""
         sums = values.sum(1) if values.shape[1] > 1 else None
-        figures.append(f'{operator}<figure class="vectors"><figcaption>{title}</figcaption>{_heat(values, sums, largest)}</figure>')
+        figures.append(
+            f'{operator}<figure class="vectors"><figcaption>{title}</figcaption>{_heat(values, sums, largest)}</figure>'
+        )
     return f'<div class="vectors-row">{"".join(figures)}</div>\n'
 
 

@@ -213,8 +213,8 @@ def centralize_gradients_(
     >>> bool(model.weight.grad.sum(1).abs().max() < 1e-6)
     True
     """
-    ready = model if isinstance(model, Plan) else None
-    plan = Plan.chosen(model, ready, layers=layers, overrides=overrides, min_length=min_length)  # type: ignore[arg-type]
+    module, ready = (None, model) if isinstance(model, Plan) else (model, None)
+    plan = Plan.chosen(module, ready, layers=layers, overrides=overrides, min_length=min_length)  # type: ignore[arg-type]
     plan.require_something()
     trained = [
         (param, entry.layout)

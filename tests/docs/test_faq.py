@@ -36,7 +36,9 @@ def quoted_messages() -> list[str]:
 
 def test_every_explained_message_exists() -> None:
     texts = messages()
-    missing = [quoted for quoted in quoted_messages() if not any(pattern(quoted).search(text) for text in texts)]
+    missing = [
+        quoted for quoted in quoted_messages() if not any(pattern(quoted).search(text) for text in texts)
+    ]
     assert not missing
 
 

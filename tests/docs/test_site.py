@@ -129,7 +129,11 @@ def test_every_navigation_entry_in_chromium(site: dict[Path, Page], chromium: br
             where = f"{path.relative_to(SITE)} at {width} px"
             wrong += [f"{where}: {text}" for text in chromium.complaints()]
             wrong += [f"{where}: broken image {source}" for source in seen["broken"]]
-            wrong += [f"{where}: asks for {url}" for url in chromium.requests() if not url.startswith(("file:", "data:"))]
+            wrong += [
+                f"{where}: asks for {url}"
+                for url in chromium.requests()
+                if not url.startswith(("file:", "data:"))
+            ]
             if seen["scroll"] > 0:
                 wrong.append(f"{where}: scrolls sideways by {seen['scroll']} px, {seen['wide']}")
             assert "gradcent" in seen["title"]
@@ -139,7 +143,11 @@ def test_every_navigation_entry_in_chromium(site: dict[Path, Page], chromium: br
 def test_search_works_offline(site: dict[Path, Page], chromium: browser.Browser) -> None:
     chromium.open((SITE / "search.html").as_uri() + "?q=transposed+convolution")
     end = time.monotonic() + 30
-    while not (results := chromium.evaluate("[...document.querySelectorAll('#search-results li a')].map(a => a.href)")):
+    while not (
+        results := chromium.evaluate(
+            "[...document.querySelectorAll('#search-results li a')].map(a => a.href)"
+        )
+    ):
         assert time.monotonic() < end, "no search results"
         time.sleep(0.1)
     assert any("layouts.html" in result for result in results), results
