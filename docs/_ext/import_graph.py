@@ -98,11 +98,9 @@ def svg(graph: dict[str, set[str]], package: str) -> str:
         for name in sorted(below):
             x1, y1, _ = place[part]
             x2, y2, _ = place[name]
-            start, end = y1 + BOX_HEIGHT, y2
-            bend = (end - start) / 2
-            shapes.append(
-                f'<path d="M{x1:.0f} {start:.0f} C{x1:.0f} {start + bend:.0f} {x2:.0f} {end - bend:.0f} {x2:.0f} {end:.0f}"/>'
-            )
+            start, middle = y1 + BOX_HEIGHT, (y1 + BOX_HEIGHT + y2) / 2
+            curve = f"C{x1:.0f} {middle:.0f} {x2:.0f} {middle:.0f} {x2:.0f} {y2:.0f}"
+            shapes.append(f'<path d="M{x1:.0f} {start:.0f} {curve}"/>')
     for part, (x, y, width) in place.items():
         shapes.append(
             f'<rect x="{x - width / 2:.0f}" y="{y:.0f}" width="{width:.0f}" height="{BOX_HEIGHT}" rx="4"/>'

@@ -1,7 +1,7 @@
-"""Sphinx extension: replaces `<!-- site: NAME -->` in a page by a figure or text that is computed when the site is built.
+"""Sphinx extension: replaces `<!-- site: NAME -->` by a figure or text that is computed when the site is built.
 
-The blocks of tools/pages.py are committed with their pages, so that GitHub shows them. The blocks here exist in the site
-only: figures that follow the reader's light or dark mode, and the gallery, which grows with results/.
+The blocks of tools/pages.py are committed with their pages, so that GitHub shows them. The blocks here exist in the
+site only: figures that follow the reader's light or dark mode, and the gallery, which grows with results/.
 """
 
 from __future__ import annotations

@@ -41,7 +41,8 @@ def vector_index(module: nn.Module) -> torch.Tensor:
     """Return, for every element of the module's weight, the number of the weight vector it belongs to."""
     weight = module.weight
     layout = gradcent.explain(module, min_length=2).layout(weight)
-    assert layout is not None and isinstance(weight, nn.Parameter)
+    assert layout is not None
+    assert isinstance(weight, nn.Parameter)
     vectors = torch.arange(layout.batch * layout.vectors).reshape(layout.batch, 1, layout.vectors, 1)
     return vectors.expand(layout.shape).reshape(weight.shape)
 
@@ -112,4 +113,5 @@ def _heat(values: torch.Tensor, sums: torch.Tensor | None, largest: float) -> st
         for row, total in enumerate(sums.tolist()):
             text = f"{total:+.3f}".replace("-", "−") if abs(total) > 5e-4 else "0"
             cells.append(f'<text x="{columns * size + 8}" y="{row * size + 14}">sum {text}</text>')
-    return f'<svg viewBox="0 0 {width} {rows * size}" width="{width}" role="img" aria-label="values as colours">{"".join(cells)}</svg>'
+    size_words = f'viewBox="0 0 {width} {rows * size}" width="{width}"'
+    return f'<svg {size_words} role="img" aria-label="values as colours">{"".join(cells)}</svg>'

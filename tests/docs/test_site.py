@@ -1,4 +1,4 @@
-"""The built documentation site: links, images, every page in Chromium, search. `make docs` builds it; CI does so first."""
+"""The built documentation site: links, images, every page in Chromium, search. CI runs `make docs` first."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_pages_load_nothing_from_elsewhere(site: dict[Path, Page]) -> None:
     for path, page in site.items():
         for load in page.loads:
             parts = urlsplit(load)
-            assert not parts.scheme and not parts.netloc or parts.scheme == "data", f"{path.name}: {load}"
+            assert (not parts.scheme and not parts.netloc) or parts.scheme == "data", f"{path.name}: {load}"
             if parts.path and not parts.scheme:
                 assert (path.parent / unquote(parts.path)).exists(), f"{path.name}: {load}"
 
