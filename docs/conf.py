@@ -48,6 +48,7 @@ autodoc_mock_imports = ["fastai", "jax", "keras", "lightning", "mmengine", "opta
 
 # The site works offline: no fonts, scripts or badges from elsewhere, and no MathJax: formulas are text.
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = f"gradcent {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

@@ -13,16 +13,23 @@ def markdown() -> str:
     """Return the gallery: an overview, then one section per study."""
     from gradcent_lab.recipes import all_recipes
     from gradcent_lab.report.sections import sections
+    from gradcent_lab.report.tables import decimals, interval_text, signed
     from gradcent_lab.store import records as store
 
-    found = sections(store.load(STUDIES), all_recipes(), STUDIES)
-    overview = ["| study | what | pairs | verdict |", "|---|---|---|---|"]
+    found = sections(store.load(STUDIES), all_recipes(), STUDIES.relative_to(ROOT))
+    overview = ["| study | what | difference | pairs | verdict |", "|---|---|---|---|---|"]
     for section in found:
         for finding in section.findings:
-            pairs = finding.comparison.n if finding.comparison else 0
+            result = finding.comparison
+            difference = (
+                ""
+                if result is None
+                else f"{signed(result.difference, decimals(finding))}, {interval_text(finding)}"
+            )
             what = finding.cell if finding.arm == "on" else f"{finding.cell}, {finding.arm}"
+            link = f"[{section.name}](#{_slug(section.title)})"
             overview.append(
-                f"| [{section.name}](#{_slug(section.title)}) | {what} | {pairs} | {finding.verdict} |"
+                f"| {link} | {what} | {difference} | {result.n if result else 0} | {finding.verdict} |"
             )
     return "\n".join(overview) + "\n\n" + "\n".join(_section(section) for section in found)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import html
+import re
 import sys
 from pathlib import Path
 
@@ -75,7 +76,7 @@ def _docstring(folder: Path, part: str) -> str:
     path = folder / f"{part}.py"
     tree = ast.parse((path if path.exists() else folder / part / "__init__.py").read_text())
     text = " ".join((ast.get_docstring(tree) or "").split("\n\n")[0].split())
-    return text.replace("|", "\\|")
+    return re.sub(r":\w+:(`[^`]*`)", r"\1", text).replace("|", "\\|")
 
 
 def svg(graph: dict[str, set[str]], package: str) -> str:

@@ -29,7 +29,7 @@ def pattern(quoted: str) -> re.Pattern[str]:
 
 
 def quoted_messages() -> list[str]:
-    rows = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs" / "faq.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^`([^`]+)`\n: ", (ROOT / "docs" / "faq.md").read_text(), re.MULTILINE)
     assert len(rows) > 20
     return rows
 
