@@ -35,7 +35,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 # the notebooks are committed without outputs and executed here, in a temporary folder
 nb_execution_mode = "auto"
 nb_execution_in_temp = True
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 
 autodoc_member_order = "bysource"
@@ -43,8 +43,8 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
-# frameworks that need an environment of their own
-autodoc_mock_imports = ["fastai", "jax", "keras", "lightning", "mmengine", "optax"]
+# the API reference needs none of the frameworks; most have an environment of their own
+autodoc_mock_imports = ["fastai", "jax", "keras", "lightning", "mmengine", "optax", "transformers"]
 
 # The site works offline: no fonts, scripts or badges from elsewhere, and no MathJax: formulas are text.
 html_theme = "furo"
