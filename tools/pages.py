@@ -21,7 +21,6 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 import calibration_table  # noqa: E402
 
-
 # the rows of the README's first table: the demo's cases and a study, in words that need no other page
 DEMO_ROWS = {
     "digits, epoch 10": "digits, 200 images, after 10 epochs",
