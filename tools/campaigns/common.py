@@ -1,4 +1,4 @@
-"""What all campaigns share: the record of figures, the toy study, and a child process on this source tree."""
+"""What all campaigns share: the figures, one session of a campaign, and its stored record."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import datetime
 import json
 import os
 import platform
+import random
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +30,13 @@ class Figures:
     silent: int = 0
     crashed: int = 0
     details: dict[str, Any] = field(default_factory=dict)
-    failures: list[str] = field(default_factory=list)  # the first few, in words
+    failures: list[str] = field(default_factory=list)  # descriptions of the first few
 
-    def fail(self, kind: str, words: str) -> None:
+    def fail(self, kind: str, description: str) -> None:
         """Count a failure of one kind and keep its description."""
         setattr(self, kind, getattr(self, kind) + 1)
         if len(self.failures) < 20:
-            self.failures.append(f"{kind}: {words}")
+            self.failures.append(f"{kind}: {description}")
 
     def count(self, name: str, number: int = 1) -> None:
         """Add to one of the details."""
@@ -47,13 +48,46 @@ class Figures:
         return not (self.lost or self.wrong or self.silent or self.crashed)
 
 
+@dataclass
+class Session:
+    """One session of a campaign: try until `figures.tried` is `n` or the time is over.
+
+    `figures` starts with those of earlier sessions when a campaign continues, so a campaign adds to them and
+    tries nothing twice.
+    """
+
+    n: int
+    seed: int
+    folder: Path  # for temporary files
+    figures: Figures = field(default_factory=Figures)
+    end: float | None = None  # on the clock of time.monotonic
+    save: Callable[[], None] | None = None  # called now and then, so that a killed campaign keeps its figures
+    _saved: float = field(default_factory=time.monotonic)
+
+    @property
+    def time_is_over(self) -> bool:
+        """Whether the session should end, though it has not tried all it was asked to."""
+        return self.end is not None and time.monotonic() > self.end
+
+    def goes_on(self) -> bool:
+        """Whether to try once more; stores the figures every 20 seconds."""
+        if self.save is not None and time.monotonic() - self._saved > 20:
+            self.save()
+            self._saved = time.monotonic()
+        return self.figures.tried < self.n and not self.time_is_over
+
+    def rng(self) -> random.Random:
+        """Return a generator whose numbers no earlier session of the campaign has drawn."""
+        return random.Random(f"{self.seed} {self.figures.tried}")
+
+
 @dataclass(frozen=True)
 class Campaign:
-    """One campaign: `run(n, seed, folder)` tries about n things; `short` is n in CI, `target` the goal."""
+    """One campaign: `run` tries about `session.n` things; `short` is n in CI, `target` the goal."""
 
     name: str
     title: str
-    run: Callable[[int, int, Path], Figures]
+    run: Callable[[Session], None]
     target: int
     short: int
 
@@ -85,11 +119,22 @@ def machine() -> str:
     return f"{platform.system()}, {processor}, {os.cpu_count()} cores{gpus}, torch {torch.__version__}"
 
 
+def stored(name: str) -> tuple[Figures, float]:
+    """Return the figures of earlier sessions and how many seconds they took."""
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return Figures(), 0.0
+    document = json.loads(path.read_text())
+    return Figures(**{field_.name: document[field_.name] for field_ in fields(Figures)}), document["seconds"]
+
+
 def store(document: dict[str, Any]) -> Path:
     """Write the figures of a campaign into results/campaigns."""
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{document['name']}.json"
-    path.write_text(json.dumps(document, indent=1, ensure_ascii=True) + "\n")
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(document, indent=1, ensure_ascii=True) + "\n")
+    temporary.replace(path)
     return path
 
 
@@ -107,16 +152,3 @@ def numbers(run: Any) -> list[dict[str, Any]]:
 def is_one_line(error: BaseException) -> bool:
     """Whether an error reads as one line."""
     return bool(str(error)) and "\n" not in str(error)
-
-
-_end: list[float] = []
-
-
-def set_time_limit(seconds: float | None) -> None:
-    """Let campaigns end after `seconds`; they then tell how much they tried."""
-    _end[:] = [] if seconds is None else [time.monotonic() + seconds]
-
-
-def time_is_over() -> bool:
-    """Whether a campaign should end, though it has not tried all it was asked to."""
-    return bool(_end) and time.monotonic() > _end[0]

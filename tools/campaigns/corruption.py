@@ -20,7 +20,7 @@ from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import SilentProgress
 from gradcent_lab.store import records
 
-from .common import TOY, Campaign, Figures, is_one_line, time_is_over
+from .common import TOY, Campaign, Session, is_one_line
 
 FILES = (
     "config.json",
@@ -91,13 +91,13 @@ DAMAGE: tuple[Callable[[bytes, random.Random, bytes], bytes], ...] = (
 )
 
 
-def run(n: int, seed: int, folder: Path) -> Figures:
-    """Damage files `n` times."""
-    figures, rng = Figures(), random.Random(seed)
-    off, on = make_runs(folder)
+def run(session: Session) -> None:
+    """Damage files, one at a time."""
+    figures, rng = session.figures, session.rng()
+    off, on = make_runs(session.folder)
     contents = [{name: (path / name).read_bytes() for name in FILES} for path in (off, on)]
     unharmed = 0
-    while figures.tried < n and not time_is_over():
+    while session.goes_on():
         which = rng.randrange(2)
         path, intact, other = (off, on)[which], contents[which], contents[1 - which]
         name, damage = rng.choice(FILES), rng.choice(DAMAGE)
@@ -124,8 +124,7 @@ def run(n: int, seed: int, folder: Path) -> Figures:
     for path in (off, on):
         records.load_run(path)
         checkpoint.read_document(path / "checkpoint.pt", path.name)
-    figures.details["damage without effect, not counted"] = unharmed
-    return figures
+    figures.count("damage without effect, not counted", unharmed)
 
 
 class _KeepCheckpoint(SilentProgress):

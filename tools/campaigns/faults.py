@@ -1,9 +1,10 @@
 """Campaign 2: every file operation of a run fails in turn, in six ways; the store must hold the old or the new state.
 
 The operations of one run of the toy experiment (open, write, flush, rename, link, remove, folder listing) are
-counted once. Then the run is repeated in a forked process for every operation and every kind of failure. The
-process may end with one line of explanation or, if it was killed, without. Afterwards whatever was finished
-loads, the run continues without faults, and its numbers are those of an undisturbed run.
+counted once: two epochs of two steps, a checkpoint after every step. Then the run is repeated
+for every operation and every kind of failure, in a forked process where it is killed. It may end with one line
+of explanation or, if it was killed, without. Afterwards whatever was finished loads, the run continues without faults, and its
+numbers are those of an undisturbed run.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import ON
@@ -27,11 +29,11 @@ from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import records
 
-from .common import TOY, Campaign, Figures, numbers, time_is_over
+from .common import TOY, Campaign, Figures, Session, numbers
 
 CODES = {"ENOSPC": errno.ENOSPC, "EIO": errno.EIO, "EACCES": errno.EACCES, "EINTR": errno.EINTR}
 KINDS = (*CODES, "kill", "torn write")
-FILES = {"config.json", "environment.json", "metrics.jsonl", "result.json"}
+FILES = {"config.json", "environment.json", "iterations.jsonl", "metrics.jsonl", "result.json"}
 
 
 class Faults:
@@ -40,12 +42,13 @@ class Faults:
     def __init__(self, root: Path, at: int | None, kind: str) -> None:
         self.root, self.at, self.kind, self.count = str(root), at, kind, 0
         self.names: list[str] = []
+        self._originals: list[tuple[Any, str, Any]] = []
 
     def install(self) -> None:
         """Replace the functions of `os` and `open` that the store uses."""
         for name in ("replace", "link", "unlink", "listdir", "utime", "mkdir", "scandir", "stat"):
-            setattr(os, name, self._wrapped(name, getattr(os, name)))
-        os.fsync = self._wrapped("fsync", os.fsync, always=True)  # type: ignore[assignment]
+            self._set(os, name, self._wrapped(name, getattr(os, name)))
+        self._set(os, "fsync", self._wrapped("fsync", os.fsync, always=True))
         original = builtins.open
 
         def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
@@ -56,7 +59,16 @@ class Faults:
                 return _Stream(stream, self)
             return stream
 
-        builtins.open = open_  # type: ignore[assignment]
+        self._set(builtins, "open", open_)
+
+    def remove(self) -> None:
+        """Put the original functions back."""
+        while self._originals:
+            setattr(*self._originals.pop())
+
+    def _set(self, module: Any, name: str, function: Any) -> None:
+        self._originals.append((module, name, getattr(module, name)))
+        setattr(module, name, function)
 
     def _wrapped(self, name: str, original: Callable[..., Any], always: bool = False) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -108,31 +120,30 @@ class _Stream:
         self._stream.close()
 
 
-def experiment() -> Any:
-    """Two epochs of the toy experiment."""
-    import toy
-
-    return replace(toy.experiment(), epochs=2)
-
-
 def work(root: Path) -> None:
     """One run with a checkpoint after every step."""
-    run_pairs(experiment(), [ON], [0], root, options=Options(checkpoint_seconds=0.0))
+    import campaign_study
+
+    run_pairs(campaign_study.experiment(), [ON], [0], root, options=Options(checkpoint_seconds=0.0))
 
 
-def run(n: int, seed: int, folder: Path) -> Figures:
-    """Try `n` points at random, or every point if there are fewer."""
-    sys.path.insert(0, str(TOY))
-    figures, rng = Figures(), random.Random(seed)
+def run(session: Session) -> None:
+    """Try points in a random order that is the same in every session, until all are tried."""
+    if str(TOY) not in sys.path:
+        sys.path.insert(0, str(TOY))
+    torch.set_num_threads(1)
+    figures, folder = session.figures, session.folder
     work(folder / "whole")
     (whole,) = records.load(folder / "whole")
     expected = numbers(whole)
     names = _operations(folder)
     points = [(at, kind) for at in range(1, len(names) + 1) for kind in KINDS]
     points = [point for point in points if point[1] != "torn write" or names[point[0] - 1] == "write"]
-    rng.shuffle(points)
-    for at, kind in points[:n]:
-        if time_is_over():
+    random.Random(session.seed).shuffle(points)
+    if figures.details.setdefault("points", len(points)) != len(points):
+        raise SystemExit("faults: a run has another number of file operations now: start without --more")
+    for at, kind in points[figures.tried :]:
+        if not session.goes_on():
             break
         root = folder / "runs"
         message = _disturbed(root, folder / "message", at, kind)
@@ -141,8 +152,6 @@ def run(n: int, seed: int, folder: Path) -> Figures:
         _judge(root, kind, f"{kind} at operation {at} ({names[at - 1]})", message, expected, figures)
         shutil.rmtree(root, ignore_errors=True)
     figures.details["operations of one run"] = len(names)
-    figures.details["points"] = len(points)
-    return figures
 
 
 def _operations(folder: Path) -> list[str]:
@@ -162,22 +171,30 @@ def _operations(folder: Path) -> list[str]:
 
 
 def _disturbed(root: Path, out: Path, at: int, kind: str) -> str:
-    """Run with one fault; return the error's words ("" for a kill, "done" if the run ended all the same)."""
+    """Run with one fault; return the error message ("" for a kill, "done" if the run ended all the same)."""
+    if kind not in ("kill", "torn write"):
+        return _message(root, at, kind)
     out.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
-        words = "done"
-        try:
-            Faults(root, at, kind).install()
-            work(root)
-        except UserError as error:
-            words = f"UserError: {error}"
-        except BaseException:
-            words = traceback.format_exc()
-        out.write_text(words)
+        out.write_text(_message(root, at, kind))
         os._exit(0)
     os.waitpid(child, 0)
     return out.read_text() if out.exists() else ""
+
+
+def _message(root: Path, at: int, kind: str) -> str:
+    faults = Faults(root, at, kind)
+    faults.install()
+    try:
+        work(root)
+    except UserError as error:
+        return f"UserError: {error}"
+    except BaseException:
+        return traceback.format_exc()
+    finally:
+        faults.remove()
+    return "done"
 
 
 def _judge(

@@ -13,7 +13,7 @@ import math
 import random
 import sys
 import warnings
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,33 +22,33 @@ from torch import Tensor, nn
 import gradcent
 from gradcent.layout import Layout
 
-from .common import ROOT, Campaign, Figures, time_is_over
+from .common import ROOT, Campaign, Figures, Session
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.complex64)
 
 
-def run(n: int, seed: int, folder: Path) -> Figures:
-    """Try `n` cases."""
+def run(session: Session) -> None:
+    """Try cases until the session ends."""
     sys.path.insert(0, str(ROOT / "tests"))
     torch.set_num_threads(1)
-    figures, rng = Figures(), random.Random(seed)
-    torch.manual_seed(seed)
-    kinds = (_operator,) * 6 + (_plan,) * 2 + (_step,) * 2
-    while figures.tried < n and not time_is_over():
-        kind = kinds[figures.tried % len(kinds)]
-        figures.tried += 1
-        state = rng.getstate()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")
-                name, problem = kind(rng)
-        except Exception as error:
-            figures.fail("crashed", f"{kind.__name__} case {figures.tried}: {type(error).__name__}: {error}")
-            continue
-        figures.count(name)
-        if problem:
-            figures.fail("wrong", f"case {figures.tried}: {name}: {problem} (state {hash(state) & 0xFFFF:x})")
-    return figures
+    figures, rng = session.figures, session.rng()
+    torch.manual_seed(rng.getrandbits(63))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        while session.goes_on():
+            _try(KINDS[figures.tried % len(KINDS)], figures, rng)
+
+
+def _try(kind: Callable[[random.Random], tuple[str, str]], figures: Figures, rng: random.Random) -> None:
+    figures.tried += 1
+    try:
+        name, problem = kind(rng)
+    except Exception as error:
+        figures.fail("crashed", f"{kind.__name__} case {figures.tried}: {type(error).__name__}: {error}")
+        return
+    figures.count(name)
+    if problem:
+        figures.fail("wrong", f"case {figures.tried}: {name}: {problem}")
 
 
 def _tensor(shape: tuple[int, ...], dtype: torch.dtype, rng: random.Random) -> Tensor:
@@ -179,6 +179,8 @@ def _step(rng: random.Random) -> tuple[str, str]:
     # Adam divides by the root of a sum of squares: rounding errors of tiny gradients grow
     return f"step, {kind.__name__}", "" if worst < 1e-7 else f"{options}: relative error {worst:.3g}"
 
+
+KINDS = (_operator,) * 6 + (_plan,) * 2 + (_step,) * 2
 
 CAMPAIGN = Campaign(
     "fuzz",

@@ -33,7 +33,7 @@ from gradcent_lab.run import checkpoint
 from gradcent_lab.run.accelerator import check_environment
 from gradcent_lab.store import records
 
-from .common import TOY, Campaign, Figures, time_is_over
+from .common import TOY, Campaign, Figures, Session
 
 HTML = [
     "<script>alert(1)</script>",
@@ -106,15 +106,15 @@ class Elements(html.parser.HTMLParser):
                 self.active.append(f"{name}={value}")
 
 
-def run(n: int, seed: int, folder: Path) -> Figures:
-    """Try about `n` hostile values, spread over all kinds."""
+def run(session: Session) -> None:
+    """Try hostile values, spread over all kinds."""
     sys.path.insert(0, str(TOY))
-    figures, rng = Figures(), random.Random(seed)
+    figures, rng, folder = session.figures, session.rng(), session.folder
     kinds = (_names, _archives, _pickles, _cells, _markup, _environment)
-    for number in range(max(1, n // 150)):
+    for number in range(max(1, (session.n - figures.tried) // 150)):
         _page(folder, number, figures, rng)
     attempts = [kind(folder, rng) for kind in kinds]
-    while figures.tried < n and attempts and not time_is_over():
+    while attempts and session.goes_on():
         for attempt in list(attempts):
             outcome = next(attempt, None)
             if outcome is None:
@@ -127,7 +127,6 @@ def run(n: int, seed: int, folder: Path) -> Figures:
                 figures.fail("wrong", f"{name}: {problem}")
     if (folder / "executed").exists():
         figures.fail("wrong", "hostile code was executed")
-    return figures
 
 
 def _page(folder: Path, number: int, figures: Figures, rng: random.Random) -> None:

@@ -1,182 +1,151 @@
-"""Campaign 1: kill a study with SIGKILL at random moments, again and again, and let it continue.
+"""Campaign 1: kill `gradcent run` and `gradcent compare` with SIGKILL at random moments, and let them continue.
 
-A study is two seeds of a tiny experiment with a checkpoint after every step. The process is killed at a random
-moment of its whole life (start, training, writing, report) and started again until it ends by itself. Then
+A study is a few seeds of a tiny experiment with a checkpoint after every step. The command is killed at a random
+moment of its computing time (checks, training, writing, report) and started again until it ends by itself. Then
 every run must be there once, with the numbers of a study that nobody disturbed, and no other file may be left.
 
-One study in ten is the command `gradcent compare`, with its checks before and its report after the runs; the
-others are the runs alone, so that more kills fall into them. Most processes are forked from one that has
-imported everything, which moves the kills from the import of torch into the work itself; one process in fifty
-is a new interpreter.
+Most processes are forked from one that has imported everything (campaigns/forks.py), which moves the kills from
+the import of torch into the work itself; every tenth is a new interpreter.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import math
 import random
 import shutil
-import signal
-import subprocess
-import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gradcent_lab.store import records
 
-from .common import TOY, Campaign, Figures, child_environment, numbers, time_is_over
+from . import forks
+from .common import Campaign, Figures, Session, numbers
 
-FILES = {"config.json", "environment.json", "iterations.jsonl", "metrics.jsonl", "result.json"}
 PATIENCE = 300.0  # seconds after which a process counts as hanging
-WORDS = ["compare", "toy:slow_experiment", "--seeds", "2", "--epochs", "2", "--checkpoint-seconds", "0"]
+NEW_INTERPRETER = 10  # every tenth process
+COMPARE = ["compare", "campaign_study:experiment", "--seeds", "2", "--checkpoint-seconds", "0"]
+RUN = ["run", "campaign", "--scale", "smoke", "--seeds", "1", "--checkpoint-seconds", "0"]
 
 
-def run(n: int, seed: int, folder: Path) -> Figures:
-    """Kill `n` times."""
-    import matplotlib.figure  # noqa: F401  (imported once, before the forks)
-    import scipy.stats  # noqa: F401
-    import torch
+@dataclass
+class Command:
+    """A command and its undisturbed study: the numbers of the runs, all files, and how long it computes."""
 
-    import gradcent_lab.cli
-    import gradcent_lab.commands.compare
-    import gradcent_lab.run.trainer  # noqa: F401
+    words: list[str]
+    life: float
+    files: set[str]
+    runs: dict[str, object]
+    is_new: bool = False  # in a new interpreter
 
-    torch.set_num_threads(1)
-    sys.path.insert(0, str(TOY))
-    figures, rng = Figures(), random.Random(seed)
-    _work(folder / "warm-up", command=False)  # imports what torch and accelerate import at first use
-    lives: dict[bool, float] = {}
-    expected: dict[str, object] = {}
-    studies = 0
-    while figures.tried < n and not time_is_over():
-        studies += 1
-        broken, command = folder / f"broken-{studies}", studies % 10 == 0
-        if command not in lives:
-            whole, began = folder / f"whole-{command}", time.monotonic()
-            assert _wait(_fork(whole, command), began + PATIENCE) == 0, "the undisturbed study failed"
-            lives[command] = time.monotonic() - began
-            expected = {r.path.name: (numbers(r), r.iterations()) for r in records.load(whole / "runs")}
-        _study(n, broken, command, lives[command], expected, figures, rng)
-        shutil.rmtree(broken, ignore_errors=True)
-    figures.details |= {"studies": studies, "runs compared": studies * len(expected)}
-    return figures
+    def start(self, root: Path) -> int:
+        """Start the command; return the process id."""
+        words = [*self.words, "--out", str(root)]
+        return forks.start_command(words) if self.is_new else forks.fork_command(words)
 
 
-def _study(
-    n: int,
-    root: Path,
-    command: bool,
-    life: float,
-    expected: dict[str, object],
-    figures: Figures,
-    rng: random.Random,
-) -> None:
-    """Start and kill one study until it ends; at the last kill of the campaign let it end."""
-    finished: dict[str, tuple[int, bytes]] = {}
+@dataclass
+class Study:
+    """A study that is killed; `finished` has the inode and content of every result seen so far."""
+
+    root: Path
+    finished: dict[Path, tuple[int, bytes]] = field(default_factory=dict)
+
+
+def run(session: Session) -> None:
+    """Kill until the session ends."""
+    forks.import_everything(session.folder / "imports")
+    figures, rng, folder = session.figures, session.rng(), session.folder
+    commands = [_undisturbed(words, folder / words[0]) for words in (RUN, COMPARE)]
+    import_time = forks.import_time()
+    number = 0
+    while session.goes_on():
+        number += 1
+        study = Study(folder / f"broken-{number}")
+        command = commands[number % 8 == 0]  # one study in eight is a comparison, which takes longer
+        new = replace(command, life=import_time + command.life, is_new=True)
+        if _kill_until_done(session, study, command, new, rng):
+            _check_study(study.root, command, figures)
+            figures.count("studies completed")
+            figures.count("runs checked", len(command.runs))
+        shutil.rmtree(study.root, ignore_errors=True)
+
+
+def _undisturbed(words: list[str], root: Path) -> Command:
+    command = Command(words, 0.0, set(), {})
+    command.life = forks.life(command.start(root), PATIENCE)
+    command.files, command.runs = _files(root), _runs(root)
+    return command
+
+
+def _runs(root: Path) -> dict[str, object]:
+    place = root / "runs" if (root / "runs").is_dir() else root
+    return {r.path.name: (numbers(r), r.iterations()) for r in records.load(place)}
+
+
+def _files(root: Path) -> set[str]:
+    """Every file of a finished study, by its path below `root`."""
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def _kill_until_done(
+    session: Session, study: Study, command: Command, new: Command, rng: random.Random
+) -> bool:
+    """Start and kill one study until it ends by itself; the last start of a session is not killed."""
+    figures = session.figures
     while True:
-        fresh = command and figures.tried % 5 == 4
-        process = _start(root) if fresh else _fork(root, command)
-        moment = time.monotonic() + rng.uniform(0.0, (4 * life if fresh else life) * 0.8)
-        last = figures.tried >= n or time_is_over()
-        code = _wait(process, time.monotonic() + PATIENCE if last else moment)
-        if code is None:
-            os.kill(process, signal.SIGKILL)
-            os.waitpid(process, 0)
-            if last:
+        last = not session.goes_on()
+        chosen = new if figures.tried % NEW_INTERPRETER == 0 and not last else command
+        began = time.monotonic()
+        process = chosen.start(study.root)
+        moment = math.inf if last else rng.uniform(0.0, chosen.life)
+        status = forks.wait(process, PATIENCE, moment)
+        if status is None:
+            forks.kill(process)
+            if time.monotonic() - began >= PATIENCE:
                 figures.fail("lost", f"a study hung for {PATIENCE:.0f} s")
-                return
+                return False
             figures.tried += 1
-            kind = "compare, new interpreter" if fresh else "compare, forked" if command else "runs, forked"
-            figures.count(f"kills of {kind}")
-            _check_finished(root, finished, figures)
+            kind = "new interpreter" if chosen.is_new else "forked"
+            figures.count(f"kills of {command.words[0]}, {kind}")
+            _check_finished(study, figures)
             continue
-        _check_finished(root, finished, figures)
-        if code != 0:
-            figures.fail("crashed", f"exit status {code} after kill {figures.tried}")
-            return
-        _compare(root, command, expected, figures)
-        return
+        _check_finished(study, figures)
+        if status != 0:
+            figures.fail("crashed", f"exit status {status} after kill {figures.tried}")
+        return status == 0
 
 
-def _check_finished(root: Path, finished: dict[str, tuple[int, bytes]], figures: Figures) -> None:
+def _check_finished(study: Study, figures: Figures) -> None:
     """A run that was finished stays as it is: the same file, not written again."""
-    for name, (inode, content) in finished.items():
-        path = root / "runs" / "toy" / name / "result.json"
+    for path, (inode, content) in study.finished.items():
         if not path.exists():
-            figures.fail("lost", f"the finished run {name} is gone after kill {figures.tried}")
+            figures.fail("lost", f"the finished run {path.parent.name} is gone after kill {figures.tried}")
         elif path.stat().st_ino != inode or path.read_bytes() != content:
-            figures.fail("wrong", f"the finished run {name} ran twice before kill {figures.tried}")
-    for path in root.glob("runs/toy/*/result.json"):
-        finished.setdefault(path.parent.name, (path.stat().st_ino, path.read_bytes()))
+            figures.fail(
+                "wrong", f"the finished run {path.parent.name} ran twice before kill {figures.tried}"
+            )
+    for path in study.root.rglob("result.json"):
+        study.finished.setdefault(path, (path.stat().st_ino, path.read_bytes()))
 
 
-def _compare(root: Path, command: bool, expected: dict[str, object], figures: Figures) -> None:
-    runs = {r.path.name: (numbers(r), r.iterations()) for r in records.load(root / "runs")}
-    if runs.keys() != expected.keys():
-        figures.fail("lost", f"{len(runs)} of {len(expected)} runs after kill {figures.tried}")
-    for name in runs.keys() & expected.keys():
-        if runs[name] != expected[name]:
+def _check_study(root: Path, command: Command, figures: Figures) -> None:
+    runs, files = _runs(root), _files(root)
+    if runs.keys() != command.runs.keys():
+        figures.fail("lost", f"{len(runs)} of {len(command.runs)} runs after kill {figures.tried}")
+    for name in runs.keys() & command.runs.keys():
+        if runs[name] != command.runs[name]:
             figures.fail("wrong", f"other numbers in {name} after kill {figures.tried}")
-    stray = {p.name for p in root.glob("runs/toy/*/*")} - FILES
-    stray |= {p.name for p in root.iterdir() if p.suffix == ".tmp"}
-    if stray:
+    if stray := files - command.files:
         figures.fail("wrong", f"left behind: {sorted(stray)}")
-    if command and not (root / "report.html").exists():
-        figures.fail("lost", "the report is missing")
-
-
-def _work(root: Path, command: bool) -> int:
-    """What a forked process does."""
-    from gradcent_lab.cli import main
-    from gradcent_lab.experiment.run_config import OFF, ON
-    from gradcent_lab.run.accelerator import Options
-    from gradcent_lab.run.scheduler import run_pairs
-
-    if command:
-        return main([*WORDS, "--out", str(root)])
-    import toy
-
-    experiment = replace(toy.slow_experiment(), epochs=2)
-    run_pairs(experiment, [OFF, ON], [0, 1], root / "runs", options=Options(checkpoint_seconds=0.0))
-    return 0
-
-
-def _fork(root: Path, command: bool) -> int:
-    child = os.fork()
-    if child:
-        return child
-    with contextlib.suppress(BaseException):
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(null, stream)
-        os._exit(_work(root, command))
-    os._exit(70)
-
-
-def _start(root: Path) -> int:
-    command = [sys.executable, "-m", "gradcent_lab.cli", *WORDS, "--out", str(root)]
-    quiet = subprocess.DEVNULL
-    process = subprocess.Popen(command, env=child_environment(), stdin=quiet, stdout=quiet, stderr=quiet)
-    process.returncode = 0  # this module waits for it by its pid
-    return process.pid
-
-
-def _wait(pid: int, until: float) -> int | None:
-    """Return the exit status, or None if the process still runs at `until`."""
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() >= until:
-            return None
-        time.sleep(0.002)
+    if missing := command.files - files:
+        figures.fail("lost", f"missing: {sorted(missing)}")
 
 
 CAMPAIGN = Campaign(
     "kills",
-    "`gradcent compare` killed by SIGKILL at random moments and continued",
+    "`gradcent run` and `gradcent compare` killed by SIGKILL at random moments and continued",
     run,
     target=1_000,
-    short=4,
+    short=6,
 )

@@ -21,7 +21,7 @@ from typing import Any
 from gradcent_lab.errors import UserError
 from gradcent_lab.store import process_identity, records, run_lock
 
-from .common import TOY, Campaign, Figures, numbers, time_is_over
+from .common import TOY, Campaign, Figures, Session, numbers
 
 RACERS = 4
 
@@ -69,12 +69,13 @@ SITUATIONS: dict[str, tuple[Callable[[Path, random.Random], None], int]] = {
 }
 
 
-def run(n: int, seed: int, folder: Path) -> Figures:
-    """Race `n` times, and run whole studies in two processes now and then."""
+def run(session: Session) -> None:
+    """Race for locks, and run whole studies in two processes now and then."""
     sys.path.insert(0, str(TOY))
-    figures, rng = Figures(), random.Random(seed)
+    figures, rng, folder = session.figures, session.rng(), session.folder
+    earlier = figures.tried
     names = list(SITUATIONS)
-    while figures.tried < n and not time_is_over():
+    while session.goes_on():
         name = names[figures.tried % len(names)]
         prepare, winners = SITUATIONS[name]
         place = folder / f"race-{figures.tried}"
@@ -89,11 +90,10 @@ def run(n: int, seed: int, folder: Path) -> Figures:
             figures.fail("lost", f"{name}: nobody got a free lock")
         shutil.rmtree(place)
     _clock_ahead_ends(folder, figures)
-    for number in range(max(1, n // 100)):
-        if not time_is_over():
+    for number in range(max(1, (figures.tried - earlier) // 100)):
+        if not session.time_is_over:
             _two_runners(folder / f"study-{number}", figures, rng)
     _folder_faults(folder, figures)
-    return figures
 
 
 def _race(place: Path, figures: Figures) -> int:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from .survivors import explanation
+
 ORDER = (
     "kills",
     "faults",
@@ -61,11 +63,18 @@ def _row(document: dict[str, Any]) -> str:
 
 
 def _mutation(document: dict[str, Any]) -> str:
-    killed, tried = document["details"]["killed"], document["tried"]
-    exist = document["details"]["mutants that exist"]
+    """Return the share of killed mutants and the survivors, first those that show a gap."""
+    details, tried = document["details"], document["tried"]
+    explained = {survivor: why for survivor in details["survivors"] if (why := explanation(survivor))}
     head = (
-        f"Mutation: tests kill {killed} of {tried} mutants ({100 * killed / max(tried, 1):.0f} %), a random sample of "
-        f"the {exist:,} that exist. Survivors:"
+        f"Mutation: tests kill {details['killed']} of {tried} mutants ({100 * details['killed'] / max(tried, 1):.0f} %), "
+        f"a random sample of the {details['mutants that exist']:,} that exist."
     )
-    survivors = [f"- `{survivor}`" for survivor in document["details"]["survivors"]]
-    return "\n".join([head, "", *survivors]) if survivors else head.replace(" Survivors:", "")
+    gaps = [f"- `{survivor}`" for survivor in details["survivors"] if survivor not in explained]
+    lines = [f"- `{survivor}`: {why}" for survivor, why in explained.items()]
+    parts = [head]
+    if gaps:
+        parts.append("\n".join(["Survivors without an explanation, which a test should kill:", "", *gaps]))
+    if lines:
+        parts.append("\n".join(["Survivors that change nothing a user could notice:", "", *lines]))
+    return "\n\n".join(parts)

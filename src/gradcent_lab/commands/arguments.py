@@ -7,7 +7,10 @@ import argparse
 
 def non_negative(text: str) -> float:
     """Read a finite number of 0 or more."""
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}: give a number of 0 or more")
     return value

@@ -151,6 +151,7 @@ class Runner:
                     seeds=self.args.tune_seeds,
                     workers=self.args.workers,
                     progress=display,
+                    options=replace(self.options, trackers=()),
                 ),
             )
 

@@ -14,6 +14,7 @@ from gradcent_lab.compare.arms import PlannedArm, tasks_for
 from gradcent_lab.data.held_out import hold_out
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.spec import Experiment
+from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import Progress
 from gradcent_lab.run.scheduler import run_tasks
 
@@ -29,6 +30,7 @@ def tune(
     seeds: int,
     workers: int = 1,
     progress: Progress | None = None,
+    options: Options | None = None,
 ) -> list[TunedArm]:
     """Run every arm at every grid point and return their held-out results.
 
@@ -48,7 +50,7 @@ def tune(
             own = tasks_for([tuned], chosen, study=study, cell=cell, share=workers > 1)
             tasks += own
             owners += [(planned.arm.name, values)] * len(own)
-    records = run_tasks(tasks, root, progress=progress, workers=workers)
+    records = run_tasks(tasks, root, progress=progress, workers=workers, options=options)
     runs = [(arm, values, record) for (arm, values), record in zip(owners, records, strict=True)]
     return tuned_arms([planned.arm.name for planned in arms], points, runs)
 

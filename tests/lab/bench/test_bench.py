@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import random
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from gradcent_lab.bench import measurements as figures
 from gradcent_lab.bench import parameter_lists as lists
 from gradcent_lab.bench import report as table
 from gradcent_lab.bench import timing as measure
+from gradcent_lab.cli import main
 
 RESULTS = Path(__file__).resolve().parents[3] / "results" / "bench" / "bench.json"
 
@@ -94,3 +97,20 @@ def test_the_committed_run_is_judged_as_the_code_judges() -> None:
     )
     rows = table.heading(found["machine"]).splitlines()[-1], *map(table.step, found["steps"])
     assert len({len(row) for row in rows}) == 1  # a straight table
+
+
+def test_a_folder_that_cannot_be_written_is_reported_before_measuring(tmp_path, monkeypatch, capsys) -> None:
+    (tmp_path / "bench.json").write_text("old")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(figures, "steps", lambda *_: pytest.fail("it measures first"))
+    assert main(["bench", "--quick", "--rounds", "5", "--out", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert "cannot write" in captured.err
+    assert "Read-only file system" in captured.err
+    assert captured.err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
+    assert (tmp_path / "bench.json").read_text() == "old"

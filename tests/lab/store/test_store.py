@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import subprocess
 
 import pytest
@@ -154,3 +155,34 @@ def test_a_report_sweeps_what_a_killed_report_left(tmp_path):
     runs = synthetic.study(n=2, epochs=1)
     write_section(Section(runs, findings(runs), title="x"), tmp_path)
     assert list(tmp_path.glob(".*.tmp")) == [alive]
+
+
+@pytest.mark.parametrize("code", [None, errno.EINVAL, errno.EIO])
+def test_the_folder_is_flushed_after_the_rename(tmp_path, monkeypatch, code):
+    """Without it a rename may not survive a power failure; some file systems cannot do it (EINVAL)."""
+    events = []
+    fsync, replace = os.fsync, os.replace
+
+    def flush(descriptor):
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        events.append("flush folder" if is_folder else "flush file")
+        if is_folder and code is not None:
+            raise OSError(code, os.strerror(code))
+        fsync(descriptor)
+
+    def rename(*paths):
+        events.append("rename")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "replace", rename)
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
+    if code == errno.EIO:
+        with pytest.raises(UserError, match=r"cannot write .*a\.json \(Input/output error\)"):
+            files.write_json(tmp_path / "a.json", {"new": 1})
+    else:
+        files.write_json(tmp_path / "a.json", {"new": 1})
+    assert events == ["flush file", "rename", "flush folder"]
+    assert files.read_json(tmp_path / "a.json") == {"new": 1}
+    if before is not None:
+        assert len(os.listdir("/proc/self/fd")) == before
