@@ -293,13 +293,7 @@ class Attachment:
 
     def status_line(self) -> str:
         """Return one line about GC, which printing the optimizer shows."""
-        totals = self.plan.totals()
-        share = totals["centralized_parameters"] / max(totals["parameters"], 1)
-        where = "" if self.options.at == "gradient" else ", at the update"
-        return (
-            f"gradcent: {totals['centralized_tensors']:,} of {totals['tensors']:,} tensors centralized, "
-            f"{100 * share:.0f} % of weights{where}"
-        )
+        return self.plan.status_line(self.options.at)
 
     def __repr__(self) -> str:
         return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"

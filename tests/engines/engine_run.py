@@ -37,6 +37,7 @@ ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "ultralytics": ("ultralytics",),
     "keras": ("keras",),
     "torchtitan": ("torchtitan",),
+    "trackers": ("trackio", "mlflow-skinny", "wandb"),
 }
 LIMIT = 900  # seconds for one part; all of them take far less than this together
 

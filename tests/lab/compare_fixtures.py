@@ -1,6 +1,7 @@
 """Experiments, right and wrong, for the tests of `gradcent compare`."""
 
 import dataclasses
+import json
 import time
 
 import torch
@@ -165,6 +166,43 @@ def loader():
     data = toy().train_data
     made = torch.utils.data.DataLoader(data, batch_size=16, shuffle=True)
     return dataclasses.replace(toy(), train_data=made)
+
+
+class ReadsJson(TensorDataset):
+    """Fails inside Python's own library."""
+
+    def __getitem__(self, index):
+        return json.loads("{")  # the user's line
+
+
+def broken_json():
+    data = ReadsJson(torch.zeros(64, 8))
+    return dataclasses.replace(toy(), train_data=data)
+
+
+def broken_in_a_worker():
+    made = torch.utils.data.DataLoader(ReadsJson(torch.zeros(64, 8)), batch_size=16, num_workers=1)
+    return dataclasses.replace(toy(), train_data=made)
+
+
+def torch_raises():
+    """The error is raised in torch, called by the user's line."""
+
+    def loss(output, target):
+        return nn.CrossEntropyLoss()(output, target[:5])  # the user's line of the loss
+
+    return dataclasses.replace(toy(), loss=loss)
+
+
+def batch_norm():
+    """Running statistics that lag: BatchNorm with a small momentum, two steps in all."""
+
+    def model():
+        return nn.Sequential(
+            nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16, momentum=0.01), nn.ReLU(), nn.Linear(16, 2)
+        )
+
+    return dataclasses.replace(toy(), name="batch-norm", model=model, epochs=2, batch_size=64)
 
 
 READY = dataclasses.replace(toy(), name="ready")

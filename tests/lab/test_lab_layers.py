@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"experiment"},
     "run": {"experiment", "data", "store"},
     "forecasting": {"experiment", "data"},
+    "adapters": {"experiment", "data"},
     "analysis": {"experiment", "data", "models", "store"},
     "report": {"experiment", "store", "analysis"},
     "detection": {"experiment", "data", "models", "store"},
@@ -37,7 +38,7 @@ ALLOWED: dict[str, set[str]] = {
         "report",
         "detection",
     },
-    "compare": {"experiment", "data", "store", "run", "analysis", "report"},
+    "compare": {"experiment", "data", "store", "run", "analysis", "report", "forecasting"},
     "commands": {
         *("experiment", "data", "models", "store", "run", "analysis", "report", "detection", "bench"),
         *("recipes", "compare", "forecasting"),

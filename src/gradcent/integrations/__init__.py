@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import sys
 from typing import Any
 
 import torch
@@ -100,7 +101,20 @@ def log_plan(optimizer: torch.optim.Optimizer) -> None:
     attachment = attached(optimizer)
     rank_0 = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
     if attachment is not None and rank_0:
-        logger.info("gradcent at the %s: %s", attachment.options.at, attachment.plan.summary())
+        announce(attachment.plan, attachment.options.at)
+
+
+def announce(plan: Plan, at: str = "gradient") -> None:
+    """Show one line about what is centralized: in the log where INFO is logged, else on stderr.
+
+    Trainers leave logging at WARNING, and GC that is on or off without a trace is hard to tell apart. A program that
+    sets the level of the logger "gradcent" decides itself.
+    """
+    line = plan.status_line(at)
+    if logger.isEnabledFor(logging.INFO) and logger.hasHandlers():
+        logger.info("%s\n%s", line, plan.summary())
+    elif logger.level == logging.NOTSET:
+        print(line, file=sys.stderr)
 
 
 def innermost(optimizer: Any) -> Any:

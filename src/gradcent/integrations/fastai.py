@@ -16,7 +16,7 @@ import torch
 from ..attachment import Options
 from ..dtensor import centralize as sharded
 from ..plan import Plan
-from . import attach_and_log, innermost, logger, require
+from . import announce, attach_and_log, innermost, require
 from ._first_batch import EXAMPLE, batch_of, with_example
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
             **{name: self.options[name] for name in EXAMPLE if name in self.options},
         )
         self.plan.require_something()
-        logger.info("gradcent at the gradient: %s", self.plan.summary())
+        announce(self.plan)
 
     def before_step(self) -> None:
         """Gradients are unscaled and clipped."""

@@ -23,7 +23,7 @@ from ..operator import restore_means_, vector_means
 from ..plan import Layers, Plan, Reason, ReasonCode
 from ..plan.entry import Answer
 from ..plan.planner import Override, Parameter, Resolved, Use, plan_parameters
-from . import logger, require
+from . import announce, require
 
 if TYPE_CHECKING:
     keras: Any
@@ -71,7 +71,7 @@ def attach(
     step = _Step(optimizer, layouts, at, kernel)
     setattr(optimizer, _STEP, step)
     setattr(optimizer, _APPLY, step.apply)
-    logger.info("gradcent at the %s: %s", at, plan.summary())
+    announce(plan, at)
     return optimizer
 
 

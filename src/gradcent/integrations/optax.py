@@ -18,7 +18,7 @@ from ..plan import Entry, Layers, Override, Plan
 from ..plan.planner import Parameter, Use, check_layers, plan_parameters
 from ..plan.traced import Traced
 from . import _jax_layouts as layouts
-from . import _jax_trace, logger, require
+from . import _jax_trace, announce, require
 
 if TYPE_CHECKING:
     jax: Any
@@ -61,7 +61,7 @@ def explain(
 def centralize(model: Any, *inputs: Any, layers: str = "all", overrides: Any = None) -> Any:
     """Return the transformation for a model (or for a ready :class:`Plan`); arguments as for `explain`."""
     plan = model if isinstance(model, Plan) else explain(model, *inputs, layers=layers, overrides=overrides)
-    logger.info("gradcent: %s", plan.summary())
+    announce(plan)
 
     def init(params: Any) -> Any:
         for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:

@@ -18,7 +18,7 @@ import torch
 
 from ..optim._class_exchange import centralized_class
 from ..plan import Plan
-from . import attach_and_log, require
+from . import announce, attach_and_log, require
 from ._first_batch import EXAMPLE, PLANNING, batch_of, with_example
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[typ
         )
     planned = {name: options.pop(name) for name in (*PLANNING, *EXAMPLE) if name in options}
     plan = Plan.of(model, **planned)
+    announce(plan, options.get("at", "gradient"))
     # Trainer takes a "model" among the kwargs for the list of parameters, so the plan goes instead of it.
     made: type = centralized_class(plain)  # type: ignore[arg-type]
     return made, {**kwargs, "plan": plan, **options}

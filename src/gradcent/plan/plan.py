@@ -231,6 +231,10 @@ class Plan:
         """Return the totals in a few lines of text."""
         return render.summary(self.entries)
 
+    def status_line(self, at: str = "gradient") -> str:
+        """Return one line: how many tensors are centralized, and which share of the weights they hold."""
+        return render.status_line(self.entries, at)
+
     def __str__(self) -> str:
         return render.text(self.entries)
 

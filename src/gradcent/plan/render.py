@@ -72,6 +72,17 @@ def summary(entries: Sequence[Entry]) -> str:
     return "\n".join(lines)
 
 
+def status_line(entries: Sequence[Entry], at: str = "gradient") -> str:
+    """Return the one line that is shown where GC is turned on."""
+    totals = totals_of(entries)
+    share = totals["centralized_parameters"] / max(totals["parameters"], 1)
+    where = "" if at == "gradient" else f", at the {at}"
+    return (
+        f"gradcent: {totals['centralized_tensors']:,} of {totals['tensors']:,} tensors centralized, "
+        f"{100 * share:.0f} % of weights{where}"
+    )
+
+
 def text(entries: Sequence[Entry]) -> str:
     """Return the table for a terminal."""
     head = _head(entries)

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     from gradcent_lab.compare import digits
-    from gradcent_lab.compare.three_cases import present_cases, run_cases
+    from gradcent_lab.compare.three_cases import cases, forecasts, present_cases, run_cases
     from gradcent_lab.report.console import print_facts, print_lines
 
     seeds = digits.SEEDS if args.seeds is None else args.seeds
@@ -55,9 +55,12 @@ def run(args: argparse.Namespace) -> int:
     console = Console()
     console.print("\n[bold]What does gradient centralization (GC) do? Three cases.[/bold]\n")
     facts = describe(seeds, epochs)
-    print_facts(console, {**facts, "runs": f"{4 * seeds}, {args.workers} at a time", "note": CHOSEN})
+    print_facts(console, {**facts, "runs": f"{5 * seeds}, {args.workers} at a time", "note": CHOSEN})
 
     began = time.monotonic()
+    said = forecasts()
+    console.print("  [bold]Forecast[/bold], from a few steps without GC, before the runs", highlight=False)
+    print_facts(console, said)
     root = args.out / "runs"
     earlier = begin(console, root, args.resume)
     records = run_cases(console, root, seeds, epochs, args.workers)
@@ -67,7 +70,8 @@ def run(args: argparse.Namespace) -> int:
         if value != default
     )
     notes = [*facts.values(), CHOSEN]
-    present_cases(console, records, epochs, args.out, notes, f"gradcent demo{options}", FINAL_MARGIN)
+    shown = cases(records, epochs, FINAL_MARGIN, said)
+    present_cases(console, shown, args.out, notes, f"gradcent demo{options}")
     if earlier:
         console.print(f"\n  {repeated(earlier, records)}", highlight=False)
     print_lines(console, "To use GC in your own script:", digits.PASTE)
@@ -90,7 +94,8 @@ def describe(seeds: int, epochs: int) -> dict[str, str]:
         "brightness": f"{digits.BRIGHTNESS_TRAIN} images with random exposure, brighter than the median or not, 2 "
         f"linear layers, {sizes[1]:,} parameters, lr {digits.BRIGHTNESS_LR}, batch {digits.BRIGHTNESS_BATCH}, "
         f"{digits.brightness_epochs(epochs)} epochs",
-        "training": f"SGD with momentum 0.9; {count} without GC and with GC, from the same weights on the same batches",
+        "training": f"SGD with momentum 0.9; {count} without GC and with GC, from the same weights on the same "
+        "batches; brightness also with GC in the hidden layers only",
     }
 
 

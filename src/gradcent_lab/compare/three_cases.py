@@ -1,9 +1,13 @@
-"""The demo's three cases: the same runs judged early and at the end, and a task where GC must lose."""
+"""The demo's three cases: the same runs judged early and at the end, and a task where GC in the input layer hurts.
+
+The forecast is measured before the runs: it reads a few steps without GC, and warns about the third case. A third arm
+shows that GC in the hidden layers alone does no harm there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +15,11 @@ from typing import TYPE_CHECKING
 from gradcent_lab.analysis.findings import Finding, Rules, findings
 from gradcent_lab.compare import digits
 from gradcent_lab.compare.arms import PlannedArm, tasks_for
-from gradcent_lab.experiment.run_config import OFF, ON
+from gradcent_lab.experiment.run_config import OFF, ON, Arm
+from gradcent_lab.forecasting.measure import forecast
 from gradcent_lab.report import figures
 from gradcent_lab.report.console import print_curves
-from gradcent_lab.report.figures.panels import finding_panels
+from gradcent_lab.report.figures.panels import Panel, draw_panels
 from gradcent_lab.report.html import write_report, write_text
 from gradcent_lab.report.section import Picture, Section
 from gradcent_lab.report.tables import decimals, findings_csv, findings_table, signed
@@ -26,18 +31,39 @@ from gradcent_lab.store.records import RunRecord
 if TYPE_CHECKING:
     from rich.console import Console
 
+ALL, HIDDEN = Arm("all", {"layers": "all"}), Arm("hidden", {"layers": "hidden"})
+ARMS = {"digits": (OFF, ON), "brightness": (OFF, ALL, HIDDEN)}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case: its title, the arms with GC against the arm without, and what the forecast said beforehand."""
+
+    title: str
+    findings: tuple[Finding, ...]
+    forecast: str
+
+
+def forecasts() -> dict[str, str]:
+    """Return the forecast's sentence for both experiments, from a few steps without GC."""
+    return {
+        name: forecast(make()).sentence()
+        for name, make in (("digits", digits.digits), ("brightness", digits.brightness))
+    }
+
 
 def run_cases(console: Console, root: Path, seeds: int, epochs: int, workers: int) -> list[RunRecord]:
-    """Run both experiments with and without GC, all in one pool of processes."""
+    """Run both experiments with all their arms, in one pool of processes."""
     tasks = []
     chosen = range(digits.FIRST_SEED, digits.FIRST_SEED + seeds)
-    for make in (
-        partial(digits.digits, epochs),
-        partial(digits.brightness, digits.brightness_epochs(epochs)),
-    ):
-        arms = [PlannedArm(arm, make(), make) for arm in (OFF, ON)]
+    makes = {
+        "digits": partial(digits.digits, epochs),
+        "brightness": partial(digits.brightness, digits.brightness_epochs(epochs)),
+    }
+    for name, make in makes.items():
+        arms = [PlannedArm(arm, make(), make) for arm in ARMS[name]]
         tasks += tasks_for(arms, chosen, share=workers > 1)
-    with Display(console, [OFF, ON], len(tasks), "accuracy, %", cells=["digits", "brightness"]) as display:
+    with Display(console, [OFF, ON, ALL, HIDDEN], len(tasks), "accuracy, %", cells=list(makes)) as display:
         return run_tasks(tasks, root, progress=display, workers=workers)
 
 
@@ -50,61 +76,56 @@ def until_epoch(record: RunRecord, epoch: int) -> RunRecord:
     return replace(record, curves=curves, last=values[-1], best=values[best], best_epoch=best + 1, cell=cell)
 
 
-def cases(records: Sequence[RunRecord], epochs: int, margin: float) -> list[tuple[str, Finding]]:
-    """Return the three findings under their titles."""
+def cases(
+    records: Sequence[RunRecord], epochs: int, margin: float, forecast: Mapping[str, str]
+) -> list[Case]:
+    """Return the three cases."""
     reads = [record for record in records if record.study == "digits"]
     bright = [record for record in records if record.study == "brightness"]
-    early = digits.early_epoch(epochs)
+    early, half = digits.early_epoch(epochs), digits.brightness_epochs(epochs)
     rules = Rules(margin=margin)
+
+    def judged(runs: Sequence[RunRecord], epoch: int) -> tuple[Finding, ...]:
+        return tuple(findings([until_epoch(run, epoch) for run in runs], rules=rules))
+
     return [
-        (
-            f"Learns faster: digits at epoch {early}",
-            findings([until_epoch(r, early) for r in reads], rules=rules)[0],
-        ),
-        (
-            f"Given time, the gap closes: epoch {epochs}",
-            findings([until_epoch(r, epochs) for r in reads], rules=rules)[0],
-        ),
-        (
-            "Where it hurts: brightness as label",
-            findings([until_epoch(r, digits.brightness_epochs(epochs)) for r in bright], rules=rules)[0],
-        ),
+        Case(f"Learns faster: digits at epoch {early}", judged(reads, early), forecast["digits"]),
+        Case(f"Given time, the gap closes: epoch {epochs}", judged(reads, epochs), ""),
+        Case("Where it hurts: brightness as label", judged(bright, half), forecast["brightness"]),
     ]
 
 
 def present_cases(
     console: Console,
-    records: Sequence[RunRecord],
-    epochs: int,
+    shown: Sequence[Case],
     out: Path,
     notes: Sequence[str],
     command: str,
-    margin: float,
 ) -> None:
     """Print the three cases and write the page, the picture and the tables."""
-    panels = cases(records, epochs, margin)
-    print_cases(console, panels)
-    for _, finding in panels[1:]:
-        print_curves(console, [finding])
+    print_cases(console, shown)
+    for case in shown[1:]:
+        print_curves(console, case.findings)
         console.print()
-    words = "Test accuracy of a small network on scikit-learn's digits; thick: mean over seeds, thin: single runs."
-    picture = finding_panels(panels, words)
-    figures.save(picture, out / "demo")
-    found = [finding for _, finding in panels]
-    write_text(out / "table.csv", findings_csv(found))
-    write_text(out / "table.md", findings_table(found, "three cases").markdown())
+    text = "Test accuracy of a small network on scikit-learn's digits; thick: mean over seeds, thin: single runs."
+    panels = [Panel(case.title, case.findings) for case in shown]
+    figures.save(draw_panels(panels, text), out / "demo")
+    every = [finding for case in shown for finding in case.findings]
+    write_text(out / "table.csv", findings_csv(every))
+    write_text(out / "table.md", findings_table(every, "three cases").markdown())
     sections = []
-    for number, (title, finding) in enumerate(panels):
+    for number, case in enumerate(shown):
         first = number == 0
+        said = [f"Forecast, from a few steps without GC: {case.forecast}"] if case.forecast else []
         sections.append(
             Section(
-                [*finding.without, *finding.with_],
-                (finding,),
-                title=title,
-                notes=tuple(notes) if first else (),
+                [run for finding in case.findings for run in (*finding.without, *finding.with_)],
+                case.findings,
+                title=case.title,
+                notes=tuple([*said, *(notes if first else ())]),
                 repeat=(command,),
                 paste=digits.PASTE if first else "",
-                pictures=(Picture("demo", finding_panels(panels), words),) if first else (),
+                pictures=(Picture("demo", draw_panels(panels, columns=1), text),) if first else (),
             )
         )
     title = "Gradient centralization in three cases"
@@ -114,8 +135,8 @@ def present_cases(
     console.print("  tables   table.md, table.csv", highlight=False)
 
 
-def print_cases(console: Console, panels: Sequence[tuple[str, Finding]]) -> None:
-    """Print one table row per case, and the evidence below."""
+def print_cases(console: Console, shown: Sequence[Case]) -> None:
+    """Print one table row per comparison, then forecast and evidence of each case."""
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
@@ -124,15 +145,20 @@ def print_cases(console: Console, panels: Sequence[tuple[str, Finding]]) -> None
     table.add_column("case")
     for name in ("without GC", "with GC", "difference", "verdict"):
         table.add_column(name, justify="right")
-    for title, finding in panels:
-        result = finding.comparison
-        if result is None:
-            table.add_row(title, "–", "–", "–", finding.verdict)
-            continue
-        places = min(1, decimals(finding))
-        means = (f"{result.without.mean:.{places}f} %", f"{result.with_.mean:.{places}f} %")
-        table.add_row(title, *means, signed(result.difference, places), finding.verdict)
+    for case in shown:
+        for finding in case.findings:
+            result = finding.comparison
+            title = case.title if finding is case.findings[0] else '  the same with layers="hidden"'
+            if result is None:
+                table.add_row(title, "–", "–", "–", finding.verdict)
+                continue
+            places = min(1, decimals(finding))
+            means = (f"{result.without.mean:.{places}f} %", f"{result.with_.mean:.{places}f} %")
+            table.add_row(title, *means, signed(result.difference, places), finding.verdict)
     console.print(Padding(table, (0, 0, 1, 2), expand=False))
-    for title, finding in panels:
-        console.print(f"  [bold]{title}[/bold]", highlight=False)
-        console.print(Padding(Text(conclude(finding)), (0, 0, 1, 2), expand=False))
+    for case in shown:
+        console.print(f"  [bold]{case.title}[/bold]", highlight=False)
+        for finding in case.findings:
+            arm = f'layers="{finding.arm}": ' if len(case.findings) > 1 else ""
+            console.print(Padding(Text(f"{arm}{conclude(finding)}"), (0, 0, 0, 2), expand=False))
+        console.print()

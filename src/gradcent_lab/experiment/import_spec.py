@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -113,15 +115,38 @@ def described(value: object) -> str:
 def one_line(error: BaseException) -> str:
     """Return an error as one line, with the line of the user's file where it happened."""
     text = " ".join(str(error).split()) or "(no message)"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
-    # the user's own line, not the one of torch or of this package that it ended in
-    own = [f for f in frames if not _installed(Path(f.filename))]
-    last = own[-1] if own else frames[-1] if frames else None
-    at = f" ({Path(last.filename).name}, line {last.lineno})" if last else ""
-    return f"{type(error).__name__}: {text}{at}"
+    name = type(error).__name__
+    frames = [
+        (Path(f.filename), f.lineno)
+        for f in traceback.extract_tb(error.__traceback__)
+        if "importlib" not in f.filename
+    ]
+    if QUOTED in str(error):  # from a worker process: its traceback is part of the message
+        frames, name, text = _from_worker(str(error), name, text)
+    # the user's own line, not the one of torch, of Python's library or of this package that it ended in
+    users = [frame for frame in frames if not _installed(frame[0])]
+    last = users[-1] if users else frames[-1] if frames else None
+    at = f" ({last[0].name}, line {last[1]})" if last else ""
+    return f"{name}: {text}{at}"
+
+
+QUOTED = "Traceback (most recent call last):"
+
+
+def _from_worker(message: str, name: str, text: str) -> tuple[list[tuple[Path, int | None]], str, str]:
+    """Return the frames, the class and the text of the error that a worker's message quotes."""
+    frames: list[tuple[Path, int | None]] = [
+        (Path(file), int(line)) for file, line in re.findall(r'File "([^"]+)", line (\d+)', message)
+    ]
+    lines = [line for line in message.strip().splitlines() if line.strip()]
+    quoted, colon, rest = lines[-1].partition(": ")
+    if colon and quoted.replace(".", "").isidentifier():
+        return frames, quoted.rpartition(".")[2], rest.strip()
+    return frames, name, text.partition(QUOTED)[0].strip()
 
 
 def _installed(path: Path) -> bool:
     lab = Path(__file__).parents[1]
     ours = path.is_relative_to(lab) or path.is_relative_to(lab.parent / "gradcent")
-    return ours or bool({"site-packages", "dist-packages"} & set(path.parts))
+    library = path.is_relative_to(Path(sysconfig.get_path("stdlib"))) or path.name.startswith("<")
+    return ours or library or bool({"site-packages", "dist-packages"} & set(path.parts))

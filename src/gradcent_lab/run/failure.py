@@ -14,10 +14,6 @@ def training_failed(spec: str, error: Exception, out: Path) -> UserError:
     """Write the traceback to `out`/traceback.txt and return the one-line error."""
     path = make_folder(out) / "traceback.txt"
     path.write_text("".join(traceback.format_exception(error)))
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    # the error of a worker process carries its traceback as text, with the error in the last line
-    from_worker = "Traceback (most recent call last):" in str(error)
-    message = lines[-1] if from_worker else one_line(error)
     return UserError(
-        f"{spec} failed in training: {message}; finished runs are kept, the traceback is in {path}"
+        f"{spec} failed in training: {one_line(error)}; finished runs are kept, the traceback is in {path}"
     )

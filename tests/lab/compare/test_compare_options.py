@@ -111,16 +111,57 @@ def test_seeds_added_after_a_look_are_judged_by_the_rule_that_allows_it(capsys):
     assert "e-value" in compare(capsys, f"{HERE}:toy", "--seeds", "3")  # also when nothing is left to run
 
 
+def curves_by_arm(study="toy"):
+    return {arm: [run[1] for _, run in sorted(stored(study, arm)[study].items())] for arm in ("off", "on")}
+
+
+def epochs_to(curve, target):
+    """The first evaluation that reaches the target, interpolated from the one before; None if none does."""
+    before = None
+    for line in curve:
+        value, epoch = line["eval_metric"], line["epoch"]
+        if value >= target:
+            if before is None:
+                return float(epoch)
+            return before[0] + (target - before[1]) / (value - before[1]) * (epoch - before[0])
+        before = (epoch, value)
+    return None
+
+
 def test_target_and_margin(capsys):
-    text = compare(capsys, f"{HERE}:toy", "--seeds", "2", "--target", "40", "--margin", "100")
-    assert (
-        "Target accuracy 40.0 % (given by --target): reached by 2 of 2 runs without GC and 2 of 2 with GC"
-        in text
-    )
-    assert "margin 100 points" in text or "no difference larger than" in text or "verdict: helps" in text
-    never = compare(capsys, f"{HERE}:toy", "--seeds", "2", "--target", "101")
-    assert "reached by 0 of 2 runs without GC and 0 of 2 with GC" in never
-    assert "No run reaches it within 2 epochs, so there is no ratio." in never
+    """The share of runs that reach the target, the ratio and the verdict, recomputed from the stored curves."""
+    words = [f"{HERE}:toy", "--seeds", "3", "--epochs", "4"]
+    compare(capsys, *words)  # to have the runs
+    curves = curves_by_arm()
+    values = sorted(line["eval_metric"] for runs in curves.values() for run in runs for line in run)
+    target = values[len(values) // 2] + 1e-3  # some evaluations reach it, some do not
+    text = compare(capsys, *words, "--target", str(target), "--margin", "60")
+    times = {arm: [epochs_to(run, target) for run in runs] for arm, runs in curves.items()}
+    reached = {arm: sum(time is not None for time in runs) for arm, runs in times.items()}
+    assert f"reached by {reached['off']} of 3 runs without GC and {reached['on']} of 3 with GC" in text
+    logs = [
+        math.log((b or 4.0) / (a or 4.0)) for a, b in zip(times["off"], times["on"], strict=True)
+    ]  # a run that never reaches it counts with all its epochs
+    assert f"With GC a run needs {math.exp(statistics.fmean(logs)):.2f} times" in text
+    ends = [(a or math.inf, b or math.inf) for a, b in zip(times["off"], times["on"], strict=True)]
+    first, later = sum(b < a for a, b in ends), sum(b > a for a, b in ends)
+    assert f"it is first in {first} of 3 pairs, later in {later}" in text
+    never = compare(capsys, *words, "--target", "101")
+    assert "reached by 0 of 3 runs without GC and 0 of 3 with GC" in never
+    assert "No run reaches it within 4 epochs, so there is no ratio." in never
+
+    last = {arm: [run[-1]["eval_metric"] for run in runs] for arm, runs in curves.items()}
+    test = stats.ttest_rel(last["on"], last["off"])
+    low, high = test.confidence_interval(0.95)
+    shown = (low > 0 or high < 0) and test.pvalue < 0.05
+    assert not shown, "the fixture's arms differ: choose another margin for this test"
+    bound = max(abs(low), abs(high))
+    wide = compare(capsys, *words, "--margin", f"{bound * 1.01:.6f}")
+    assert "verdict: no difference larger than" in wide
+    quoted = float(wide.split("no difference larger than ")[1].split()[0])
+    assert bound <= quoted <= bound * 1.2  # rounded up to two digits, so that the statement stays true
+    narrow = compare(capsys, *words, "--margin", f"{bound * 0.99:.6f}")
+    assert "verdict: inconclusive" in narrow
 
 
 def test_every_printed_number_is_that_of_the_stored_runs(capsys):
@@ -215,6 +256,62 @@ def test_a_script_may_write_a_file_and_use_its_own_options(capsys):
 )
 def test_bad_input_gets_one_line(capsys, words, message):
     assert message in fails(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "comment"),
+    [
+        ("broken_json", "JSONDecodeError", "# the user's line"),
+        ("broken_in_a_worker", "JSONDecodeError", "# the user's line"),
+        ("torch_raises", "ValueError", "# the user's line of the loss"),
+    ],
+)
+def test_errors_name_the_users_line(capsys, function, kind, comment):
+    """Not the line of torch, of Python's library or of a worker process in which the error was raised."""
+    lines = (Path(__file__).parents[1] / "compare_fixtures.py").read_text().splitlines()
+    number = next(n for n, line in enumerate(lines, start=1) if line.endswith(comment))
+    error = fails(capsys, f"{HERE}:{function}", "--seeds", "1")
+    assert f"fails on the first batch: {kind}: " in error
+    assert f"(compare_fixtures.py, line {number})" in error
+
+
+def test_recalibrated_statistics_from_the_command_line(capsys):
+    """The option swaps what is judged and what is the control, on equal weights; both are columns of the table."""
+    plain = compare(capsys, f"{HERE}:batch_norm", "--seeds", "3")
+    rows = [next(csv.DictReader(Path("out/table.csv").read_text().splitlines()))]
+    runs = {arm: stored("batch-norm", arm)["batch-norm"] for arm in ("off", "on")}
+    page = Path("out/report.html").read_text()
+    assert "BatchNorm control" in page
+    assert "with re-estimated instead of running BatchNorm statistics" in page
+    estimated = compare(capsys, f"{HERE}:batch_norm", "--seeds", "3", "--recalibrate-bn")
+    rows.append(next(csv.DictReader(Path("out/table.csv").read_text().splitlines())))
+    assert "with running instead of re-estimated BatchNorm statistics" in Path("out/report.html").read_text()
+    # running statistics in the one are the control in the other
+    assert float(rows[0]["difference"]) == pytest.approx(float(rows[1]["bn_control"]))
+    assert float(rows[1]["difference"]) == pytest.approx(float(rows[0]["bn_control"]))
+    assert rows[0]["difference"] != rows[0]["bn_control"]
+    controls = [
+        runs["on"][seed][1][-1]["eval_metric_bn_control"] - runs["off"][seed][1][-1]["eval_metric_bn_control"]
+        for seed in range(3)
+    ]
+    assert float(rows[0]["bn_control"]) == pytest.approx(statistics.fmean(controls))
+    assert "With re-estimated BatchNorm statistics:" in plain
+    assert "With running BatchNorm statistics:" in estimated
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_tuning_and_stopping_with_two_workers_give_the_same_numbers(capsys):
+    words = [f"{HERE}:toy", "--epochs", "1", "--tune", "lr=0.01,0.1", "--tune-seeds", "1"]
+    words += ["--until-decided", "--max-seeds", "3"]
+    tables = {}
+    for workers in ("1", "2"):
+        out = f"out-{workers}"
+        assert main(["compare", *words, "--workers", workers, "--out", out]) == 0
+        text = capsys.readouterr().out
+        assert "tuning both arms: 2 grid points, 4 runs" in text
+        tables[workers] = (Path(out, "table.csv").read_text(), Path(out, "table-1.md").read_text())
+    assert tables["1"] == tables["2"]
 
 
 def test_an_object_works_as_well_as_a_function(capsys):

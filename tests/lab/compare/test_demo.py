@@ -29,11 +29,19 @@ def test_the_demo_prints_a_verdict_writes_a_report_and_repeats_itself(capsys, tm
         "Learns faster: digits at epoch 1",
         "Given time, the gap closes: epoch 2",
         "Where it hurts: brightness as label",
+        'the same with layers="hidden"',
+        'layers="all": accuracy',
+        'layers="hidden": accuracy',
         "gradcent.attach(optimizer, model)",
         "gradcent compare your_module:your_function",
         "gradcent-demo/report.html",
     ):
         assert words in text, words
+    before, after = text.split("1/10")
+    assert (
+        'GC in the input layer can hurt here. Try layers="hidden" first.' in before
+    )  # said before the first run
+    assert after.count("GC removes") == 0
     out = tmp_path / "gradcent-demo"
     first = (out / "table.csv").read_text()
     assert (out / "demo.png").stat().st_size > 5000
@@ -41,14 +49,14 @@ def test_the_demo_prints_a_verdict_writes_a_report_and_repeats_itself(capsys, tm
 
     assert main(SHORT) == 0
     text = capsys.readouterr().out
-    assert "has 8 runs of an earlier demo: redoing them" in text
-    assert "All 8 runs repeat the earlier demo's numbers to the last digit." in text
+    assert "has 10 runs of an earlier demo: redoing them" in text
+    assert "All 10 runs repeat the earlier demo's numbers to the last digit." in text
     assert (out / "table.csv").read_text() == first
 
     assert main([*SHORT, "--resume"]) == 0
     text = capsys.readouterr().out
-    assert "has 8 runs finished and 0 begun: continuing from there" in text
-    assert text.count("(finished already)") == 8
+    assert "has 10 runs finished and 0 begun: continuing from there" in text
+    assert text.count("(finished already)") == 10
 
 
 def test_a_changed_number_is_noticed(tmp_path, capsys):
@@ -57,9 +65,9 @@ def test_a_changed_number_is_noticed(tmp_path, capsys):
 
     assert main([*SHORT, "--out", str(tmp_path)]) == 0
     now, before = load(tmp_path / "runs"), load(tmp_path / "runs")
-    assert "All 8 runs repeat" in repeated(before, now)
+    assert "All 10 runs repeat" in repeated(before, now)
     before[0].curves[0]["eval_metric"] += 1e-13
-    assert "1 of 8 runs differ" in repeated(before, now)
+    assert "1 of 10 runs differ" in repeated(before, now)
     assert "other settings" in repeated([], now)
 
 
@@ -93,3 +101,21 @@ def test_an_early_epoch_is_the_same_run_cut_short(tmp_path):
 def test_bad_numbers_are_refused(capsys):
     assert main(["demo", "--seeds", "0"]) == 2
     assert capsys.readouterr().err == "gradcent demo: --seeds 0: give 1 or more\n"
+
+
+def test_the_forecast_warns_about_brightness_alone_and_from_the_data():
+    """The share of the label's variance that the image mean explains, without the lab."""
+    import numpy as np
+
+    from gradcent_lab.compare.three_cases import forecasts
+
+    said = forecasts()
+    assert "input layer can hurt" not in said["digits"]
+    images, labels = demo.brightness().train_data.tensors
+    means, labels = images.mean((1, 2, 3)).double().numpy(), labels.numpy()
+    between = sum((labels == k).sum() * (means[labels == k].mean() - means.mean()) ** 2 for k in (0, 1))
+    explained = between / ((means - means.mean()) ** 2).sum()
+    assert explained > 0.5
+    quoted = int(said["brightness"].split("The mean of the input explains ")[1].split(" %")[0])
+    assert abs(quoted - 100 * explained) < 6  # read from the batches of 60 steps, not from each image once
+    assert np.isfinite(explained)

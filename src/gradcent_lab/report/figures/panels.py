@@ -1,8 +1,9 @@
-"""A row of panels, one per finding: test curves of both arms with the epoch that is judged."""
+"""A row of panels, one per case: test curves of all arms with their means at the epoch that is judged."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gradcent_lab.analysis.findings import Finding
@@ -13,33 +14,53 @@ from gradcent_lab.report.tables import decimals, signed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+LABELS = {"with GC (all)": "GC in all layers", "with GC (hidden)": "GC in hidden layers only"}
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A title and the findings of one experiment: one arm with GC, or several against the same baseline."""
+
+    title: str
+    findings: tuple[Finding, ...]
+
 
 @styled
-def finding_panels(
-    panels: Sequence[tuple[str, Finding]], note: str = "", columns: int | None = None
-) -> Figure:
-    """Draw one panel per titled finding, all on one y range; the means stand under the title."""
+def draw_panels(panels: Sequence[Panel], text: str = "", columns: int | None = None) -> Figure:
+    """Draw the panels on one y range; the means stand under each title."""
     columns = columns or len(panels)
     rows = -(-len(panels) // columns)
-    figure, axes = new_figure(3.5 * columns, 3.4 * rows, rows, columns)
-    values = [line["eval_metric"] for _, f in panels for run in (*f.without, *f.with_) for line in run.curves]
+    figure, axes = new_figure(3.7 * columns, 3.4 * rows, rows, columns)
+    every = [run for panel in panels for f in panel.findings for run in (*f.without, *f.with_)]
+    values = [line["eval_metric"] for run in every for line in run.curves]
     low, high = min(values), max(values)
-    for axis, (title, finding) in zip(axes, panels, strict=False):
-        for index, (arm, runs) in enumerate(arms_of([*finding.without, *finding.with_]).items()):
-            _draw_arm(axis, runs, "eval_metric", arm_colour(index), arm, None)
-        result = finding.comparison
-        if result is not None:
-            places = min(1, decimals(finding))
-            text = (
-                f"{result.without.mean:.{places}f} → {result.with_.mean:.{places}f} "
-                f"({signed(result.difference, places)}), better in {result.better} of {result.n}"
-            )
-            axis.text(0, 1.02, text, transform=axis.transAxes, fontsize=8.5, color=MUTED)
-        axis.set_title(title, pad=18)
+    for number, (axis, panel) in enumerate(zip(axes, panels, strict=False)):
+        base = panel.findings[0].without
+        runs = [*base, *(run for finding in panel.findings for run in finding.with_)]
+        for index, (arm, drawn) in enumerate(arms_of(runs).items()):
+            _draw_arm(axis, drawn, "eval_metric", arm_colour(index), LABELS.get(arm, arm), None)
+        axis.text(0, 1.02, _means(panel), transform=axis.transAxes, fontsize=8.5, color=MUTED)
+        axis.set_title(panel.title, pad=18)
         axis.set_xlabel("epoch")
         axis.set_ylim(low - 0.03 * (high - low), high + 0.03 * (high - low))
         _whole_epochs(axis)
-    axes[0].set_ylabel(f"test {panels[0][1].metric}")
-    axes[0].legend(loc="lower right")
-    caption(figure, note)
+        if number == 0 or len(panel.findings) > 1:
+            axis.legend(loc="lower right")
+        if number % columns == 0:
+            axis.set_ylabel(f"test {panel.findings[0].metric}")
+    caption(figure, text)
     return figure
+
+
+def _means(panel: Panel) -> str:
+    """The means without and with GC; with several arms, each arm's."""
+    results = [(finding, finding.comparison) for finding in panel.findings if finding.comparison is not None]
+    if not results:
+        return ""
+    finding, first = results[0]
+    places = min(1, decimals(finding))
+    before = f"{first.without.mean:.{places}f} → "
+    if len(results) == 1:
+        change = signed(first.difference, places)
+        return f"{before}{first.with_.mean:.{places}f} ({change}), better in {first.better} of {first.n}"
+    return before + ", ".join(f"{result.with_.mean:.{places}f} {f.arm}" for f, result in results)
