@@ -125,7 +125,9 @@ def present_cases(
                 notes=tuple([*said, *(notes if first else ())]),
                 repeat=(command,),
                 paste=digits.PASTE if first else "",
-                pictures=(Picture("demo", draw_panels(panels, columns=1), text),) if first else (),
+                pictures=(Picture("demo", draw_panels(panels), text, draw_panels(panels, columns=1)),)
+                if first
+                else (),
             )
         )
     title = "Gradient centralization in three cases"

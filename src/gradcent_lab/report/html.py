@@ -21,7 +21,7 @@ from gradcent_lab.analysis.verdict import Verdict
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report import figures
 from gradcent_lab.report.figures.curves import legend_text
-from gradcent_lab.report.section import Section
+from gradcent_lab.report.section import Picture, Section
 from gradcent_lab.report.tables import (
     DASH,
     Table,
@@ -114,17 +114,24 @@ def _section(key: str, section: Section) -> str:
     if any(f.comparison for f in findings):
         parts.append(_differences(key, findings))
     for number, picture in enumerate(section.pictures):
-        svg = figures.inline_svg(picture.figure, f"{key}-picture-{number}", picture.caption)
-        # close to the drawn size: a narrow screen scrolls the figure instead of shrinking its text
-        wide = 96 * picture.figure.get_figwidth()
-        size = f'<svg style="min-width:{0.62 * wide:.0f}px;max-width:{1.2 * wide:.0f}px"'
-        svg = svg.replace("<svg", size, 1)
-        parts.append(f'<figure class="full">{svg}<figcaption>{_e(picture.caption)}</figcaption></figure>')
+        parts.append(_picture(f"{key}-picture-{number}", picture))
     parts.append(_curves(key, findings))
     if section.paste:
         parts += ["<h3>In your own script</h3>", _code(section.paste)]
     parts += [_pairs(findings), _repeat(section), "</section>"]
     return "\n".join(part for part in parts if part)
+
+
+def _picture(name: str, picture: Picture) -> str:
+    """A figure close to its drawn size; on a phone its narrow form, or the same shrunk to the screen."""
+    wide = 96 * picture.figure.get_figwidth()
+    svg = figures.inline_svg(picture.figure, name, picture.caption)
+    kind = "" if picture.narrow is None else ' class="on-wide"'
+    drawn = svg.replace("<svg", f'<svg{kind} style="max-width:{1.2 * wide:.0f}px"', 1)
+    if picture.narrow is not None:
+        narrow = figures.inline_svg(picture.narrow, f"{name}-narrow", picture.caption)
+        drawn += narrow.replace("<svg", '<svg class="on-phone"', 1)
+    return f'<figure class="full">{drawn}<figcaption>{_e(picture.caption)}</figcaption></figure>'
 
 
 def _notes(notes: Sequence[str]) -> str:

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with the name of its file and its caption."""
+    """A figure with the name of its file and its caption; `narrow` is drawn for phones and shown there instead."""
 
     name: str
     figure: Figure
     caption: str
+    narrow: Figure | None = None
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from gradcent_lab.report.figures.curves import train_and_test
 from gradcent_lab.report.section import Picture
 from gradcent_lab.store.records import RunRecord
 
+PHONE = 4.2  # inches: the width of a figure that a phone shows
+
 # key of the rows of iterations.jsonl → title of the panel
 GRADIENT_PANELS = {
     "conv_norm": "first conv, norm",
@@ -34,14 +36,17 @@ def projection(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
     if not without or not with_:
         return []
     caption = "The gradient is projected onto the hyperplane; the path with GC stays in it. Stars: last step."
-    return [Picture("fig2", figures.projection(without[0].curves, with_[0].curves), caption)]
+    wide, narrow = (
+        figures.projection(without[0].curves, with_[0].curves, width=width) for width in (6.6, PHONE)
+    )
+    return [Picture("fig2", wide, caption, narrow)]
 
 
 def initial_means(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
     """Figure 3."""
     panels = {record.cell: [np.asarray(row["abs_means"]) for row in record.curves] for record in records}
-    figure = figures.initial_means(panels, scale_text)
-    return [Picture("fig3", figure, "Figure 3: means of the initial weight vectors.")]
+    wide, narrow = (figures.initial_means(panels, scale_text, width=width) for width in (7.0, PHONE))
+    return [Picture("fig3", wide, "Figure 3: means of the initial weight vectors.", narrow)]
 
 
 def gradient_history(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
@@ -52,16 +57,25 @@ def gradient_history(records: Sequence[RunRecord], scale_text: str) -> list[Pict
     centralized = [
         {key: row[f"{key}_centralized"] for key in GRADIENT_PANELS} for row in with_[0].iterations()
     ]
-    figure = figures.gradient_history(without[0].iterations(), centralized, GRADIENT_PANELS, scale_text)
+    rows = without[0].iterations()
+    wide, narrow = (
+        figures.gradient_history(rows, centralized, GRADIENT_PANELS, scale_text, columns=columns)
+        for columns in (4, 1)
+    )
     caption = "Figure 4: size of the gradient over iterations; red without GC, blue with."
-    return [Picture("fig4", figure, caption)]
+    return [Picture("fig4", wide, caption, narrow)]
 
 
 def four_combinations(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
     """Figure 5."""
     combined = [replace(r, arm=r.cell if is_baseline(r) else f"{r.cell}+GC") for r in records]
-    figure = figures.learning_curves(combined, labels={r.arm: r.arm for r in combined}, note=scale_text)
-    return [Picture("fig5", figure, "Figure 5: training loss and test accuracy of the four combinations.")]
+    labels = {r.arm: r.arm for r in combined}
+    wide, narrow = (
+        figures.learning_curves(combined, labels=labels, note=scale_text, columns=columns)
+        for columns in (2, 1)
+    )
+    caption = "Figure 5: training loss and test accuracy of the four combinations."
+    return [Picture("fig5", wide, caption, narrow)]
 
 
 def error_curves(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
@@ -69,8 +83,11 @@ def error_curves(records: Sequence[RunRecord], scale_text: str) -> list[Picture]
     runs = [record for record in records if record.cell == FIGURE_CELL]
     if not runs:
         return []
-    figure = figures.learning_curves(runs, ("train_metric", "eval_metric"), note=scale_text)
-    return [Picture("fig6", figure, "Figure 6: training and validation error of ResNet-50 with GN.")]
+    wide, narrow = (
+        figures.learning_curves(runs, ("train_metric", "eval_metric"), note=scale_text, columns=columns)
+        for columns in (2, 1)
+    )
+    return [Picture("fig6", wide, "Figure 6: training and validation error of ResNet-50 with GN.", narrow)]
 
 
 def train_and_test_curves(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
@@ -78,4 +95,5 @@ def train_and_test_curves(records: Sequence[RunRecord], scale_text: str) -> list
     cells = dict.fromkeys(record.cell for record in records)
     panels = [(cell, [record for record in records if record.cell == cell]) for cell in cells]
     caption = "Figure 7: training (solid) and test (dotted) accuracy, first 40 epochs."
-    return [Picture("fig7", train_and_test(panels, note=scale_text), caption)]
+    wide, narrow = (train_and_test(panels, note=scale_text, columns=columns) for columns in (4, 1))
+    return [Picture("fig7", wide, caption, narrow)]

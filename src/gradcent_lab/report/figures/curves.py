@@ -36,13 +36,16 @@ def learning_curves(
     labels: Mapping[str, str] | None = None,
     note: str = "",
     target: float | None = None,
+    columns: int | None = None,
 ) -> Figure:
     """Draw one panel per quantity; the thick line is the mean over seeds, thin lines are the seeds.
 
     Figure 5 is ("train_loss", "eval_metric"), Figure 6 is ("train_metric", "eval_metric") of error rates.
     """
     arms = arms_of(records, labels)
-    figure, axes = new_figure(4.3 * len(quantities), 3.3, 1, len(quantities))
+    columns = min(columns or len(quantities), len(quantities))
+    rows = -(-len(quantities) // columns)
+    figure, axes = new_figure(4.3 * columns, 3.3 * rows, rows, columns)
     for axis, quantity in zip(axes, quantities, strict=True):
         title, _ = LOOKS[quantity]
         for index, (arm, runs) in enumerate(arms.items()):
@@ -66,10 +69,14 @@ def learning_curves(
 
 @styled
 def train_and_test(
-    panels: Sequence[tuple[str, Sequence[RunRecord]]], *, epochs: int | None = 40, note: str = ""
+    panels: Sequence[tuple[str, Sequence[RunRecord]]],
+    *,
+    epochs: int | None = 40,
+    note: str = "",
+    columns: int = 4,
 ) -> Figure:
     """Draw Figure 7: one panel per data set, training accuracy solid, testing accuracy dotted."""
-    columns = min(4, len(panels))
+    columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     figure, axes = new_figure(3.2 * columns + 0.6, 3.1 * rows, rows, columns)
     for axis, (title, records) in zip(axes, panels, strict=False):

@@ -19,7 +19,11 @@ MOST_MARKERS = 1200  # where every point is an element of the SVG
 
 @styled
 def projection(
-    without: Sequence[Mapping[str, Any]], with_: Sequence[Mapping[str, Any]], note: str = ""
+    without: Sequence[Mapping[str, Any]],
+    with_: Sequence[Mapping[str, Any]],
+    note: str = "",
+    *,
+    width: float = 6.6,
 ) -> Figure:
     """Draw Figure 2 from two real descents in ℝ³: rows with the weight `w`, its `gradient` and `projected`.
 
@@ -34,7 +38,7 @@ def projection(
     turn = math.radians(20)  # a little into the page, so that the path does not run along an edge
     right = math.cos(turn) * right - math.sin(turn) * np.cross(normal, right)
     view = np.array([[1.0, 0.55, 0.0], [0.0, 0.42, 1.0]]) @ np.array([right, np.cross(normal, right), normal])
-    figure, (axis,) = new_figure(6.6, 3.6)
+    figure, (axis,) = new_figure(width, 3.6)
     ends = []
     for name, rows, colour in (("without GC", without, WITHOUT), ("with GC", with_, WITH)):
         path = (np.array([row["w"] for row in rows], dtype=np.float64) - start) @ view.T
@@ -72,12 +76,15 @@ def projection(
 
 
 @styled
-def initial_means(panels: Mapping[str, Sequence[np.ndarray]], note: str = "") -> Figure:
+def initial_means(
+    panels: Mapping[str, Sequence[np.ndarray]], note: str = "", *, width: float = 7.0
+) -> Figure:
     """Draw Figure 3: ln |mean| of every weight vector, one panel per initialization, layers left to right.
 
     `panels` maps a title to one array of weight-vector means per layer, from shallow to deep.
     """
-    figure, axes = new_figure(7.0, 2.15 * len(panels) + 0.3, len(panels), 1)
+    figure, axes = new_figure(width, 2.15 * len(panels) + 0.3, len(panels), 1)
+    gap = "\n" if width < 5 else " "
     for axis, (title, layers) in zip(axes, panels.items(), strict=True):
         at = 0
         for number, means in enumerate(layers):
@@ -92,10 +99,10 @@ def initial_means(panels: Mapping[str, Sequence[np.ndarray]], note: str = "") ->
         axis.annotate("$e^{-7}$", (1.005, -7), color=WITHOUT, **place)
         everything = np.concatenate([np.abs(np.asarray(layer)) for layer in layers])
         below = 100 * np.mean(everything < math.exp(-7))
-        axis.set_title(f"{title}: {below:.0f} % of {at:,} weight vectors below e⁻⁷")
+        axis.set_title(f"{title}:{gap}{below:.0f} % of {at:,} weight vectors below e⁻⁷")
         axis.set_ylabel("ln |mean|")
         axis.margins(x=0.01)
-    axes[-1].set_xlabel("weight vector, layers from shallow to deep in alternating colours")
+    axes[-1].set_xlabel(f"weight vector, layers from shallow to deep{gap}in alternating colours")
     caption(figure, note)
     return figure
 
@@ -106,6 +113,8 @@ def gradient_history(
     with_: Sequence[Mapping[str, float]],
     series: Mapping[str, str],
     note: str = "",
+    *,
+    columns: int = 4,
 ) -> Figure:
     """Draw Figure 4: norm and largest value of a layer's gradient over iterations, red without, blue with.
 
@@ -113,9 +122,10 @@ def gradient_history(
     """
     from matplotlib.ticker import LogFormatter, MaxNLocator
 
-    columns = min(4, len(series))
-    figure, axes = new_figure(2.9 * columns + 0.5, 3.0, 1, columns)
-    for axis, (key, title) in zip(axes, series.items(), strict=True):
+    columns = min(columns, len(series))
+    rows_of_panels = -(-len(series) // columns)
+    figure, axes = new_figure(2.9 * columns + 0.5, 3.0 * rows_of_panels, rows_of_panels, columns)
+    for axis, (key, title) in zip(axes, series.items(), strict=False):
         for rows, colour, label in ((without, WITHOUT, "without GC"), (with_, WITH, "with GC")):
             values = np.array([row[key] for row in rows], dtype=np.float64)
             every = max(1, math.ceil(len(values) / MOST_MARKERS))
@@ -129,6 +139,8 @@ def gradient_history(
         axis.set_title(title)
         axis.set_xlabel("iteration")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1, nbins=5))
+    for axis in axes[len(series) :]:
+        axis.set_visible(False)
     axes[0].legend(loc="best", markerscale=2.5)
     caption(figure, note)
     return figure
