@@ -7,6 +7,7 @@ import json
 import math
 import re
 import statistics
+import sys
 from pathlib import Path
 
 import pytest
@@ -108,9 +109,18 @@ def power(ratio, n):
     return stats.ncf.sf(critical, 1, n - 1, n * ratio**2)
 
 
-def test_the_advice_of_too_few_pairs(tmp_path):
-    text, runs = compare(tmp_path, 3, 1)
-    differences = [y - x for x, y in zip(last(runs, "off"), last(runs, "on"), strict=True)]
+def test_the_advice_of_too_few_pairs(tmp_path, capsys):
+    """A script with made-up results, whose three differences show nothing."""
+    differences = [2.5, -1.5, 2.0]
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, sys\nseed = int(sys.argv[1])\n"
+        f"print(json.dumps({{'accuracy, %': 50 + seed + {differences}[seed] * (len(sys.argv) > 2)}}))\n"
+    )
+    command = f"{sys.executable} {script} {{seed}} {{gc}}"
+    words = ["--command", command, "--metric", "accuracy, %", "--seeds", "3", "--out", str(tmp_path / "out")]
+    assert main(["compare", *words]) == 0
+    text = " ".join(capsys.readouterr().out.replace(NBSP, " ").split())
     scatter = statistics.stdev(differences)
     assert "verdict: inconclusive" in text
     detectable = optimize.brentq(lambda r: power(r, 3) - 0.8, 1e-3, 50) * scatter
@@ -170,9 +180,9 @@ def test_why_in_numbers(answer):
         steps += 1
     whole, (first, second) = sum(removed) / sum(energy), (r / e for r, e in zip(removed, energy, strict=True))
     assert (
-        f"In the first {steps} steps without GC, centralizing would remove {100 * whole:.0f} % of the gradient's energy "
-        f"in the 2 tensors that GC acts on (90 % of all weights): {100 * whole:.0f} % in linear layers; by role: "
-        f"{100 * second:.0f} % in hidden layers, {100 * first:.0f} % in the input layer." in text
+        f"In the first {steps} steps without GC, centralizing would remove {100 * whole:.0f} % of the gradient's "
+        f"energy in the 2 tensors that GC acts on (90 % of all weights): {100 * whole:.0f} % in linear layers; "
+        f"by role: {100 * second:.0f} % in hidden layers, {100 * first:.0f} % in the input layer." in text
     )
     ends = [model[index].weight.detach().double() for index in (0, 2)]
     drift = max(float((e - s).sum(1).abs().max()) for s, e in zip(start, ends, strict=True))
