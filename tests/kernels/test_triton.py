@@ -15,7 +15,8 @@ pytest.importorskip("triton", reason="Triton is not installed")
 HERE = Path(__file__).parent
 CHECKS = [
     "centralize", "sgd", "sgd_layouts", "new_parameters", "adam", "adagrad", "scaled", "device_numbers",
-    "constant", "offset", "moved", "refused", "optimizer", "self_check", "bench",
+    "constant", "offset", "moved", "refused", "optimizer", "self_check",
+    "self_check_operations", "bench",
 ]  # fmt: skip
 
 

@@ -1,9 +1,11 @@
 """Checks of the Triton kernels in Triton's interpreter, run by test_triton.py in processes of their own."""
 
 import contextlib
+import functools
 import itertools
 import sys
 import warnings
+from unittest import mock
 
 import kernel_equations
 import pytest
@@ -330,7 +332,6 @@ def check_bench(dtype):
     import json
     import tempfile
     from pathlib import Path
-    from unittest import mock
 
     from gradcent_lab.bench import gpu, host_time, parameter_lists
     from gradcent_lab.cli import main
@@ -368,7 +369,8 @@ def check_bench(dtype):
             "--rounds",
             "5",
         ]
-        triton_check.require(torch.device("cpu"), {torch.float32})
+        for operation in triton_check.OPERATIONS:
+            triton_check.require(torch.device("cpu"), {torch.float32}, operation)
         with (
             mock.patch.object(triton_launch, "launch", record),
             mock.patch.object(triton_check, "check") as check,
@@ -428,6 +430,32 @@ def check_self_check(dtype):
         assert torch.equal(p, before)
 
 
+def check_self_check_operations(dtype):
+    """The check of every operation notices results that are off by a thousandth, of rows and of columns."""
+    tensors_of, launch = triton_check._tensors, triton_launch.launch
+    written = []
+
+    def remember(*arguments):
+        written.append(tensors_of(*arguments))
+        return written[-1]
+
+    def wrong_launch(broken, kernel, *arguments, **constants):
+        launch(kernel, *arguments, **constants)
+        if kernel is broken:
+            for tensors in written:
+                torch._foreach_mul_(tensors, 1.001)
+
+    for broken in (triton_kernels.rows_kernel, triton_kernels.columns_kernel):
+        for operation in triton_check.OPERATIONS:
+            written.clear()
+            with (
+                mock.patch.object(triton_launch, "launch", functools.partial(wrong_launch, broken)),
+                mock.patch.object(triton_check, "_tensors", remember),
+            ):
+                problem = triton_check.check(torch.device("cpu"), dtype, (operation,)).problem
+            assert problem.startswith(f"{operation} of"), (broken, operation, problem)
+
+
 # Dtypes of the checks that do not run over all of them, to save time: what they check does not depend on the dtype.
 FLOAT, DOUBLE, BRAIN, HALF = kernel_equations.DTYPES
 DTYPES = {
@@ -443,6 +471,7 @@ DTYPES = {
     "optimizer": (FLOAT,),
     "bench": (FLOAT,),
     "self_check": (FLOAT, BRAIN),
+    "self_check_operations": (FLOAT,),
 }
 
 if __name__ == "__main__":

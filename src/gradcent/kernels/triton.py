@@ -74,7 +74,7 @@ def _centralize(
 ) -> None:
     if not chosen:
         return
-    _require(out)
+    _require(out, triton_check.CENTRALIZE)
     triton_launch.centralize(
         out,
         [tensors[i] for i in chosen],
@@ -97,7 +97,7 @@ def step_lists(
     Step counters are incremented. Missing momentum buffers (None) are created and put into their list.
     """
     if params:
-        _require(params)
+        _require(params, triton_check.operation_of(rule, args))
         triton_launch.step(rule, params, grads, states, layouts, args)
 
 
@@ -110,15 +110,16 @@ def step_group(
     """
     if not params or not available() or not _has_memory(params[0]):
         return False
-    return triton_launch.step_group(rule, params, state, layouts, args, triton_check.require)
+    check = functools.partial(triton_check.require, operation=triton_check.operation_of(rule, args))
+    return triton_launch.step_group(rule, params, state, layouts, args, check)
 
 
-def _require(tensors: list[Tensor]) -> None:
+def _require(tensors: list[Tensor], operation: str) -> None:
     if not available():
         raise RuntimeError(reason())
     if not _has_memory(tensors[0]):
         raise Unsupported("a fake tensor has no memory that a kernel could read")
-    triton_check.require(tensors[0].device, {t.dtype for t in tensors})
+    triton_check.require(tensors[0].device, {t.dtype for t in tensors}, operation)
 
 
 def _has_memory(tensor: Tensor) -> bool:

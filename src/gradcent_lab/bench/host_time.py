@@ -35,7 +35,7 @@ def no_launches() -> Iterator[list[str]]:
     def record(kernel: Any, *_: Any, **__: Any) -> None:
         launched.append(kernel.__name__)
 
-    def nothing(*_: Any) -> None:
+    def nothing(*_: Any, **__: Any) -> None:
         pass
 
     counters = mock.patch.object(torch, "_foreach_add_", nothing)
