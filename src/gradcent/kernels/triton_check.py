@@ -101,9 +101,9 @@ def _difference(operation: str, device: torch.device, dtype: torch.dtype) -> str
     layouts = [layout for _, _, layout, _ in CASES]
     params, grads, first = (_tensors(device, dtype, seed) for seed in range(3))
     second = [m * m for m in first]
-    operands = zip(params, grads, first, second, layouts, strict=True)
+    wide = [[tensor.double() for tensor in tensors] for tensors in (params, grads, first, second)]
     expected = [
-        _reference(operation, *(t.double() for t in tensors), layout) for *tensors, layout in operands
+        _reference(operation, p, g, m, v, layout) for p, g, m, v, layout in zip(*wide, layouts, strict=True)
     ]
     if operation == CENTRALIZE:
         chosen = [i for i, layout in enumerate(layouts) if layout is not None]
@@ -113,9 +113,7 @@ def _difference(operation: str, device: torch.device, dtype: torch.dtype) -> str
     kernel, _, at = operation.partition(" at ")
     counters = [torch.ones((), device=device) for _ in params]
     states = {"sgd": [first], "adam": [first, second, counters], "adagrad": [second, counters]}[kernel]
-    args = (
-        replace(ARGS[kernel], at=at) if at == "gradient" else replace(ARGS[kernel], at=at, weight_decay=0.0)
-    )
+    args = ARGS[kernel] if at == "gradient" else replace(ARGS[kernel], at="update", weight_decay=0.0)
     triton_launch.step(RULES[kernel], params, grads, states, layouts, args)
     return _compare(operation, params, expected, dtype)
 
