@@ -26,6 +26,7 @@ DEMO_ROWS = {
     "digits, epoch 10": "digits, 200 images, after 10 epochs",
     "digits, epoch 40": "the same runs, after 40 epochs",
     "brightness, epoch 20": "brightness of an image (the mean *is* the label)",
+    "brightness, epoch 20, hidden": 'the same with `layers="hidden"`',
 }
 STUDY_ROW = "CIFAR-100, 10,000 images, ResNet-8, after 10 epochs"
 
@@ -46,7 +47,9 @@ def study() -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for key, words in DEMO_ROWS.items():
-        lines.append(_glance_row(words, next(row for row in rows if row["cell"] == key)))
+        cell = key.removesuffix(", hidden")
+        arms = ("hidden",) if key != cell else ("on", "all")
+        lines.append(_glance_row(words, next(r for r in rows if r["cell"] == cell and r["GC on"] in arms)))
     study_rows = _table_rows(findings_table(section.findings, "").markdown())
     lines.append(_glance_row(STUDY_ROW, next(row for row in study_rows if row["GC on"] == "conv + FC")))
     return "\n".join(lines)
@@ -63,8 +66,12 @@ def _table_rows(text: str) -> list[dict[str, str]]:
 
 
 def _glance_row(words: str, row: dict[str, str]) -> str:
-    names = ("without GC", "with GC", "difference", "95 % interval", "n")
-    return f"| {words} | {' | '.join(row[name] for name in names)} | **{row['verdict']}** |"
+    """A row of the README's table; an interval of another level than 95 % names it."""
+    heading = next(name for name in row if name.endswith("interval"))
+    level = heading.removesuffix("interval").strip()
+    interval = row[heading] + (f" ({level})" if level not in ("", "95 %") else "")
+    cells = (row["without GC"], row["with GC"], row["difference"], interval.removesuffix(" (95 %)"), row["n"])
+    return f"| {words} | {' | '.join(cells)} | **{row['verdict']}** |"
 
 
 LIST_NAMES = {

@@ -58,9 +58,9 @@ def run(args: argparse.Namespace) -> int:
     print_facts(console, {**facts, "runs": f"{5 * seeds}, {args.workers} at a time", "note": CHOSEN})
 
     began = time.monotonic()
-    said = forecasts()
+    measured = forecasts()
     console.print("  [bold]Forecast[/bold], from a few steps without GC, before the runs", highlight=False)
-    print_facts(console, said)
+    print_facts(console, {name: result.sentence() for name, result in measured.items()})
     root = args.out / "runs"
     earlier = begin(console, root, args.resume)
     records = run_cases(console, root, seeds, epochs, args.workers)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         if value != default
     )
     notes = [*facts.values(), CHOSEN]
-    shown = cases(records, epochs, FINAL_MARGIN, said)
+    shown = cases(records, epochs, FINAL_MARGIN, measured)
     present_cases(console, shown, args.out, notes, f"gradcent demo{options}")
     if earlier:
         console.print(f"\n  {repeated(earlier, records)}", highlight=False)

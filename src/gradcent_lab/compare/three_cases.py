@@ -12,11 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradcent import calibration
 from gradcent_lab.analysis.findings import Finding, Rules, findings
 from gradcent_lab.compare import digits
 from gradcent_lab.compare.arms import PlannedArm, tasks_for
-from gradcent_lab.experiment.run_config import OFF, ON, Arm
+from gradcent_lab.experiment.run_config import OFF, Arm
 from gradcent_lab.forecasting.measure import forecast
+from gradcent_lab.forecasting.result import Forecast
 from gradcent_lab.report import figures
 from gradcent_lab.report.console import print_curves
 from gradcent_lab.report.figures.panels import Panel, draw_panels
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ALL, HIDDEN = Arm("all", {"layers": "all"}), Arm("hidden", {"layers": "hidden"})
-ARMS = {"digits": (OFF, ON), "brightness": (OFF, ALL, HIDDEN)}
+ARMS = {"digits": (OFF, ALL), "brightness": (OFF, ALL, HIDDEN)}
 
 
 @dataclass(frozen=True)
@@ -41,15 +43,23 @@ class Case:
 
     title: str
     findings: tuple[Finding, ...]
-    forecast: str
+    forecast: Forecast | None
+
+    @property
+    def note(self) -> str:
+        """The forecast's warning in a few words, for the picture; empty where it has none."""
+        explained = self.forecast.explained if self.forecast else None
+        if explained is None or explained < calibration.WARNING_THRESHOLD:
+            return ""
+        return (
+            f"Forecast before the runs: the input's mean\nexplains {100 * explained:.0f} % of the label: GC in the "
+            'input\nlayer can hurt. Try layers="hidden" first.'
+        )
 
 
-def forecasts() -> dict[str, str]:
-    """Return the forecast's sentence for both experiments, from a few steps without GC."""
-    return {
-        name: forecast(make()).sentence()
-        for name, make in (("digits", digits.digits), ("brightness", digits.brightness))
-    }
+def forecasts() -> dict[str, Forecast]:
+    """Return the forecast of both experiments, from a few steps without GC."""
+    return {"digits": forecast(digits.digits()), "brightness": forecast(digits.brightness())}
 
 
 def run_cases(console: Console, root: Path, seeds: int, epochs: int, workers: int) -> list[RunRecord]:
@@ -63,7 +73,7 @@ def run_cases(console: Console, root: Path, seeds: int, epochs: int, workers: in
     for name, make in makes.items():
         arms = [PlannedArm(arm, make(), make) for arm in ARMS[name]]
         tasks += tasks_for(arms, chosen, share=workers > 1)
-    with Display(console, [OFF, ON, ALL, HIDDEN], len(tasks), "accuracy, %", cells=list(makes)) as display:
+    with Display(console, [OFF, ALL, HIDDEN], len(tasks), "accuracy, %", cells=list(makes)) as display:
         return run_tasks(tasks, root, progress=display, workers=workers)
 
 
@@ -77,7 +87,7 @@ def until_epoch(record: RunRecord, epoch: int) -> RunRecord:
 
 
 def cases(
-    records: Sequence[RunRecord], epochs: int, margin: float, forecast: Mapping[str, str]
+    records: Sequence[RunRecord], epochs: int, margin: float, measured: Mapping[str, Forecast]
 ) -> list[Case]:
     """Return the three cases."""
     reads = [record for record in records if record.study == "digits"]
@@ -89,9 +99,9 @@ def cases(
         return tuple(findings([until_epoch(run, epoch) for run in runs], rules=rules))
 
     return [
-        Case(f"Learns faster: digits at epoch {early}", judged(reads, early), forecast["digits"]),
-        Case(f"Given time, the gap closes: epoch {epochs}", judged(reads, epochs), ""),
-        Case("Where it hurts: brightness as label", judged(bright, half), forecast["brightness"]),
+        Case(f"Learns faster: digits at epoch {early}", judged(reads, early), measured["digits"]),
+        Case(f"Given time, the gap closes: epoch {epochs}", judged(reads, epochs), None),
+        Case("Where it hurts: brightness as label", judged(bright, half), measured["brightness"]),
     ]
 
 
@@ -108,7 +118,7 @@ def present_cases(
         print_curves(console, case.findings)
         console.print()
     text = "Test accuracy of a small network on scikit-learn's digits; thick: mean over seeds, thin: single runs."
-    panels = [Panel(case.title, case.findings) for case in shown]
+    panels = [Panel(case.title, case.findings, case.note) for case in shown]
     figures.save(draw_panels(panels, text), out / "demo")
     every = [finding for case in shown for finding in case.findings]
     write_text(out / "table.csv", findings_csv(every))
@@ -116,7 +126,9 @@ def present_cases(
     sections = []
     for number, case in enumerate(shown):
         first = number == 0
-        said = [f"Forecast, from a few steps without GC: {case.forecast}"] if case.forecast else []
+        said = []
+        if case.forecast is not None:
+            said = [f"Forecast, from a few steps without GC: {case.forecast.sentence()}"]
         sections.append(
             Section(
                 [run for finding in case.findings for run in (*finding.without, *finding.with_)],

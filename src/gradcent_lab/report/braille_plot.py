@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 STYLES = ("red", "blue", "green", "magenta", "yellow")
+SAMPLES = ("━━", "╍╍", "┅┅", "┄┄", "┈┈")  # of lines without colours
 BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # braille dots, rows from the top
 
 
@@ -60,7 +61,7 @@ def plot(
     text.append(" " * (margin + 2) + "1" + last.rjust(width - 1) + "\n", style="dim")
     text.append(" " * (margin + 2))
     for index, name in enumerate(lines):
-        sample = "━━ " if colours or not index else "╍╍ " if index == 1 else f"{'╍' * index} "
+        sample = "━━ " if colours else f"{SAMPLES[index % len(SAMPLES)]} "
         text.append(sample, style=STYLES[index % len(STYLES)])
         text.append(f"{name}   ")
     return text

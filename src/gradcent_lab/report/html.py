@@ -35,6 +35,8 @@ from gradcent_lab.report.wording import MEANING, advise, conclude
 from gradcent_lab.store.atomic_files import make_folder, write_atomically
 from gradcent_lab.store.records import RunRecord
 
+PHONE = 4.2  # inches: the width of a figure that a phone shows
+
 
 def write_report(
     sections: Sequence[Section],
@@ -124,14 +126,19 @@ def _section(key: str, section: Section) -> str:
 
 def _picture(name: str, picture: Picture) -> str:
     """A figure close to its drawn size; on a phone its narrow form, or the same shrunk to the screen."""
-    wide = 96 * picture.figure.get_figwidth()
+    size = 96 * picture.figure.get_figwidth()
     svg = figures.inline_svg(picture.figure, name, picture.caption)
-    kind = "" if picture.narrow is None else ' class="on-wide"'
-    drawn = svg.replace("<svg", f'<svg{kind} style="max-width:{1.2 * wide:.0f}px"', 1)
+    drawn = svg.replace("<svg", f'<svg style="max-width:{1.2 * size:.0f}px"', 1)
     if picture.narrow is not None:
-        narrow = figures.inline_svg(picture.narrow, f"{name}-narrow", picture.caption)
-        drawn += narrow.replace("<svg", '<svg class="on-phone"', 1)
+        drawn = _by_width(drawn, figures.inline_svg(picture.narrow, f"{name}-narrow", picture.caption))
     return f'<figure class="full">{drawn}<figcaption>{_e(picture.caption)}</figcaption></figure>'
+
+
+def _by_width(wide: str, narrow: str) -> str:
+    """Two drawings of one figure, of which the page shows the one that fits the screen."""
+    return wide.replace("<svg", '<svg class="on-wide"', 1) + narrow.replace(
+        "<svg", '<svg class="on-phone"', 1
+    )
 
 
 def _notes(notes: Sequence[str]) -> str:
@@ -172,7 +179,10 @@ def _table(table: Table, findings: Sequence[Finding]) -> str:
 def _differences(key: str, findings: Sequence[Finding]) -> str:
     shown = [f for f in findings if f.comparison]
     text = "; ".join(f"{f.cell}: {conclude(f)}" for f in shown)
-    svg = figures.inline_svg(figures.differences(shown, alone=False), f"{key}-differences", text)
+    wide = figures.inline_svg(figures.differences(shown, alone=False), f"{key}-differences", text)
+    phone = figures.differences(shown, alone=False, width=PHONE)
+    narrow = figures.inline_svg(phone, f"{key}-differences-narrow", text)
+    svg = _by_width(wide, narrow)
     return f'<h3>Pair by pair</h3><figure class="one">{svg}<figcaption>{_e(legend_text(shown))}</figcaption></figure>'
 
 

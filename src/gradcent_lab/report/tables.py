@@ -15,6 +15,7 @@ from gradcent_lab.analysis.statistics import ALPHA, Comparison, Summary, multipl
 
 DASH = "–"
 CONTROL = "BatchNorm control"
+MIXED_LEVELS = "interval"  # heading of a column whose cells name their levels
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ def findings_table(findings: Sequence[Finding], scale_text: str | None = None) -
     control = any(finding.control is not None for finding in findings)
     header += ["without GC", "with GC", "n", "difference", level, "p"]
     header += [*([CONTROL] if control else []), "verdict"]
-    rows = tuple(tuple(_row(finding, arms, paper, control)) for finding in findings)
+    rows = tuple(tuple(_row(finding, arms, paper, control, level == MIXED_LEVELS)) for finding in findings)
     caption = f"{first.scale} scale" + (f": {scale_text}" if scale_text else "")
     title = f"{first.study}, {caption if first.scale != 'own' else scale_text or 'your experiment'}"
     return Table(title, tuple(header), rows, notes(findings))
@@ -73,7 +74,7 @@ def findings_table(findings: Sequence[Finding], scale_text: str | None = None) -
 def level_text(comparisons: Sequence[Comparison]) -> str:
     """Return the heading of a column of intervals with their level: `95 % interval`, `97.5 % interval`."""
     levels = {f"{100 * (1 - comparison.alpha):.3g}" for comparison in comparisons} or {"95"}
-    return f"{levels.pop()} % interval" if len(levels) == 1 else "interval"
+    return f"{levels.pop()} % interval" if len(levels) == 1 else MIXED_LEVELS
 
 
 def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -135,10 +136,11 @@ def other_epoch(findings: Sequence[Finding]) -> list[Table]:
     if not judged:
         return []
     several = len({f.arm for f in judged}) > 1
+    level = level_text([finding.comparison for finding in judged if finding.comparison])
     rows = []
     for finding in judged:
         last = replace(finding, epoch="last", comparison=finding.at("last"))
-        rows.append(tuple(_row(last, several, False, False)[:-1]))
+        rows.append(tuple(_row(last, several, False, with_level=level == MIXED_LEVELS)[:-1]))
     header = (
         "cell",
         *(["GC on"] if several else []),
@@ -146,14 +148,16 @@ def other_epoch(findings: Sequence[Finding]) -> list[Table]:
         "with GC",
         "n",
         "difference",
-        level_text([finding.comparison for finding in judged if finding.comparison]),
+        level,
         "p",
     )
     caption = "The verdicts are those of the best epoch, which is what the paper prints."
     return [Table("The same pairs at the last epoch", header, tuple(rows), (caption,))]
 
 
-def _row(finding: Finding, arms: bool, paper: bool, control: bool) -> list[str]:
+def _row(
+    finding: Finding, arms: bool, paper: bool, control: bool = False, with_level: bool = False
+) -> list[str]:
     row = [finding.cell, *([finding.arm] if arms else [])]
     if paper:
         row.append(claim_text(finding))
@@ -167,7 +171,7 @@ def _row(finding: Finding, arms: bool, paper: bool, control: bool) -> list[str]:
         mean_std(result.with_, places),
         str(result.n),
         signed(result.difference, places),
-        interval_text(finding),
+        interval_text(finding) + (f" ({100 * (1 - result.alpha):.3g} %)" if with_level else ""),
         p_value_text(result.p_value) if result.n > 1 else DASH,
         *([signed(finding.control.difference, places) if finding.control else DASH] if control else []),
         finding.verdict,

@@ -109,7 +109,7 @@ def test_the_forecast_warns_about_brightness_alone_and_from_the_data():
 
     from gradcent_lab.compare.three_cases import forecasts
 
-    said = forecasts()
+    said = {name: result.sentence() for name, result in forecasts().items()}
     assert "input layer can hurt" not in said["digits"]
     images, labels = demo.brightness().train_data.tensors
     means, labels = images.mean((1, 2, 3)).double().numpy(), labels.numpy()

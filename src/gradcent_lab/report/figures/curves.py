@@ -96,13 +96,16 @@ def train_and_test(
 
 
 @styled
-def differences(findings: Sequence[Finding], note: str = "", *, alone: bool = True) -> Figure:
+def differences(
+    findings: Sequence[Finding], note: str = "", *, alone: bool = True, width: float | None = None
+) -> Figure:
     """Draw every pair's difference as a dot, the mean with its interval, and the paper's as a diamond.
 
     `alone` writes the numbers and the legend into the figure; on a page they are beside it.
     """
     shown = [finding for finding in findings if finding.comparison]
-    figure, (axis,) = new_figure(7.2 if alone else 5.6, (1.25 if alone else 0.95) + 0.5 * len(shown))
+    size = width or (7.2 if alone else 5.6)
+    figure, (axis,) = new_figure(size, (1.25 if alone else 0.95) + 0.5 * len(shown))
     several = len({finding.arm for finding in shown}) > 1
     for row, finding in enumerate(reversed(shown)):
         result = finding.comparison
@@ -134,7 +137,8 @@ def differences(findings: Sequence[Finding], note: str = "", *, alone: bool = Tr
     axis.tick_params(axis="y", length=0, labelcolor=INK)
     better = "right" if shown[0].higher_is_better else "left"
     name, unit = split_metric_name(common_metric(shown))
-    axis.set_xlabel(f"{name}, with GC minus without{',' + unit if unit else ''} (better to the {better})")
+    gap = "\n" if size < 5 else " "
+    axis.set_xlabel(f"{name}, with GC minus without{',' + unit if unit else ''}{gap}(better to the {better})")
     if alone:
         caption(figure, f"{note}. {legend_text(shown)}" if note else legend_text(shown))
     return figure

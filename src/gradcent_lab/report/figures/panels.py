@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.report.figures.curves import _draw_arm, _whole_epochs, arms_of
@@ -23,6 +23,7 @@ class Panel:
 
     title: str
     findings: tuple[Finding, ...]
+    note: str = ""  # written into the panel
 
 
 @styled
@@ -38,7 +39,19 @@ def draw_panels(panels: Sequence[Panel], text: str = "", columns: int | None = N
         base = panel.findings[0].without
         runs = [*base, *(run for finding in panel.findings for run in finding.with_)]
         for index, (arm, drawn) in enumerate(arms_of(runs).items()):
-            _draw_arm(axis, drawn, "eval_metric", arm_colour(index), LABELS.get(arm, arm), None)
+            # a dashed line lets an equal curve below it be seen
+            style, width = ("--" if index > 1 else "-"), (1.8 if index else 2.6)
+            label = LABELS.get(arm, arm)
+            _draw_arm(axis, drawn, "eval_metric", arm_colour(index), label, None, style, width=width)
+        if panel.note:
+            place: dict[str, Any] = {
+                "transform": axis.transAxes,
+                "ha": "right",
+                "va": "top",
+                "fontsize": 8.5,
+                "color": MUTED,
+            }
+            axis.text(0.99, 0.62, panel.note, **place)
         axis.text(0, 1.02, _means(panel), transform=axis.transAxes, fontsize=8.5, color=MUTED)
         axis.set_title(panel.title, pad=18)
         axis.set_xlabel("epoch")
@@ -63,4 +76,7 @@ def _means(panel: Panel) -> str:
     if len(results) == 1:
         change = signed(first.difference, places)
         return f"{before}{first.with_.mean:.{places}f} ({change}), better in {first.better} of {first.n}"
-    return before + ", ".join(f"{result.with_.mean:.{places}f} {f.arm}" for f, result in results)
+    layers = {"all": "all layers", "hidden": "hidden layers only"}
+    return before + ", ".join(
+        f"{result.with_.mean:.{places}f} ({layers.get(f.arm, f.arm)})" for f, result in results
+    )
