@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+os.environ["TRACKIO_DIR"] = tempfile.mkdtemp(prefix="trackio-")  # read when trackio is imported
 pytest.importorskip("trackio")
 pytestmark = pytest.mark.filterwarnings("ignore")  # the trackers' own
 LAB = Path(__file__).resolve().parents[1] / "lab"
@@ -37,15 +40,17 @@ def check(verified: Any, package: str, what: str, expected: dict[Any, float], lo
 
 
 def test_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verified: Any) -> None:
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     expected = run_compare(monkeypatch, tmp_path, "trackio")
-    logged = []
-    for path in (tmp_path / "trackio").rglob("*.db"):
+    logged: list[float] = []
+    names: set[str] = set()
+    for path in Path(os.environ["TRACKIO_DIR"]).rglob("*.db"):
         with sqlite3.connect(path) as connection:
-            for (text,) in connection.execute("SELECT metrics FROM metrics"):
+            for name, text in connection.execute("SELECT run_name, metrics FROM metrics"):
                 document = json.loads(text)
+                names.add(name)
                 if "eval_metric" in document:
                     logged.append(document["eval_metric"])
+    assert names == {"off seed 0", "on seed 0"}
     check(verified, "trackio", "both runs of a pair, read back from its database", expected, logged)
 
 

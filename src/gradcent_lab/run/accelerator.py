@@ -77,7 +77,18 @@ def make_accelerator(config: RunConfig, options: Options, folder: Path) -> Any:
         atexit.register(_leave_group)
     if options.trackers:
         plain = {k: v for k, v in config.settings.items() if isinstance(v, int | float | str | bool)}
-        accelerator.init_trackers(config.study, config={**plain, "arm": config.arm.name, "seed": config.seed})
+        run_name = f"{config.arm.name} seed {config.seed}"
+        accelerator.init_trackers(
+            config.study,
+            config={**plain, "arm": config.arm.name, "seed": config.seed},
+            # these name a run at random otherwise, and the arms cannot be told apart
+            init_kwargs={
+                "trackio": {"name": run_name},
+                "wandb": {"name": run_name},
+                "mlflow": {"run_name": run_name},
+                "swanlab": {"experiment_name": run_name},
+            },
+        )
     return accelerator
 
 
