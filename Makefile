@@ -61,10 +61,10 @@ bench: $(VENV)/.ready
 	$(BIN)/gradcent bench
 
 # try to make it lose, alter or leak something; writes results/campaigns and docs/reliability.md
-# make campaign PARTS="kills --minutes 30" runs some of it
+# make campaign PARTS="kills --more --minutes 30" continues one of them from its stored figures
 campaign: $(VENV)/.ready
-	cd tools && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m campaigns $(PARTS)
-	$(BIN)/python tools/pages.py
+	(cd tools && PYTHONPATH=. OMP_NUM_THREADS=1 ../$(BIN)/python -m campaigns $(PARTS)); status=$$?; \
+	$(BIN)/python tools/pages.py && exit $$status
 
 # the documentation site, warnings as errors; open docs/_build/html/index.html
 docs: $(VENV)/.docs

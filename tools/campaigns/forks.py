@@ -104,7 +104,21 @@ def wait(pid: int, seconds: float, processor_seconds: float = math.inf) -> int |
             return os.waitstatus_to_exitcode(status)
         if time.monotonic() >= end or computed(pid) >= processor_seconds:
             return None
-        time.sleep(0.001)
+        time.sleep(0.002)
+
+
+def wait_unless_idle(pid: int, idle: float, processor_seconds: float) -> int | None:
+    """Return the exit status, or None if the process has computed long enough, or not at all for `idle` seconds.
+
+    A process that other processes keep from computing is not idle: it computes a little now and then.
+    """
+    last = 0.0
+    while (status := wait(pid, idle, processor_seconds)) is None:
+        present = computed(pid)
+        if present >= processor_seconds or present <= last:
+            return None
+        last = present
+    return status
 
 
 def computed(pid: int) -> float:

@@ -10,10 +10,8 @@ the import of torch into the work itself; every tenth is a new interpreter.
 
 from __future__ import annotations
 
-import math
 import random
 import shutil
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from gradcent_lab.store import records
 from . import forks
 from .common import Campaign, Figures, Session, numbers
 
-PATIENCE = 300.0  # seconds after which a process counts as hanging
+IDLE = 120.0  # seconds without computing after which a process counts as hanging
 NEW_INTERPRETER = 10  # every tenth process
 COMPARE = ["compare", "campaign_study:experiment", "--seeds", "2", "--checkpoint-seconds", "0"]
 RUN = ["run", "campaign", "--scale", "smoke", "--seeds", "1", "--checkpoint-seconds", "0"]
@@ -73,7 +71,7 @@ def run(session: Session) -> None:
 
 def _undisturbed(words: list[str], root: Path) -> Command:
     command = Command(words, 0.0, set(), {})
-    command.life = forks.life(command.start(root), PATIENCE)
+    command.life = forks.life(command.start(root), 3600.0)
     command.files, command.runs = _files(root), _runs(root)
     return command
 
@@ -96,14 +94,14 @@ def _kill_until_done(
     while True:
         last = not session.goes_on()
         chosen = new if figures.tried % NEW_INTERPRETER == 0 and not last else command
-        began = time.monotonic()
         process = chosen.start(study.root)
-        moment = math.inf if last else rng.uniform(0.0, chosen.life)
-        status = forks.wait(process, PATIENCE, moment)
+        moment = 20 * chosen.life if last else rng.uniform(0.0, chosen.life)
+        status = forks.wait_unless_idle(process, IDLE, moment)
         if status is None:
+            hangs = last or forks.computed(process) < moment
             forks.kill(process)
-            if time.monotonic() - began >= PATIENCE:
-                figures.fail("lost", f"a study hung for {PATIENCE:.0f} s")
+            if hangs:
+                figures.fail("lost", f"a study hangs after kill {figures.tried}")
                 return False
             figures.tried += 1
             kind = "new interpreter" if chosen.is_new else "forked"
