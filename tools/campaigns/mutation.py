@@ -25,7 +25,6 @@ LIBRARY_TESTS = [
     "tests/test_refusals.py",
     "tests/test_lifecycle.py",
     "tests/test_switches.py",
-    "tests/test_switched_off.py",
     "tests/test_reported_defects.py",
     "tests/test_decay_kinds.py",
     "tests/test_contract.py",
@@ -65,6 +64,8 @@ def run(session: Session) -> None:
         for suite in [Suite(files, tests)]
         for file in files
     }
+    for suite in suites.values():
+        suite.import_modules()
     for file, number in queue[figures.tried :]:
         if not session.goes_on():
             break

@@ -18,6 +18,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +29,19 @@ from .mutants import Mutant, instrumented
 
 PATIENCE = 240.0  # seconds for the tests of one mutant, whatever they compute
 FULL = 40.0  # processor seconds of tests that a mutant is judged by at most
-PROJECT = ("gradcent", "gradcent_lab", "tests", "conftest")
+# packages that are safe to import before a fork; others start threads or check the hardware
+SHARED = (
+    "accelerate",
+    "hypothesis",
+    "matplotlib",
+    "numpy",
+    "PIL",
+    "rich",
+    "scipy",
+    "sympy",
+    "torch",
+    "torchvision",
+)
 
 
 class Outcome(enum.Enum):
@@ -50,10 +63,15 @@ class Suite:
         sources = {_module(file): instrumented((ROOT / file).read_text(), "__hit__") for file in files}
         status, report = _run(sources, self.tests, None, 600)
         if status != 0:
-            raise SystemExit(f"mutation: the tests fail without any mutant ({report.get('failed')})")
+            reason = report.get("failed") or report.get("output")
+            raise SystemExit(f"mutation: the tests fail without any mutant (status {status}): {reason}")
         self.seconds: dict[str, float] = report["seconds"]
         self.hits: dict[str, dict[str, list[str]]] = report["hits"]
-        for name in report["modules"]:  # once, instead of in every child
+        self.modules: list[str] = report["modules"]
+
+    def import_modules(self) -> None:
+        """Import the modules of other projects that the tests use: once, instead of in every child."""
+        for name in self.modules:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
 
@@ -140,12 +158,7 @@ class _Plugin:
 
     def document(self, before: set[str]) -> dict[str, Any]:
         """Return the notes as JSON values, with the modules of other projects that the tests imported."""
-        test_modules = {p.stem for p in (ROOT / "tests").rglob("*.py")}
-        modules = [
-            name
-            for name in sys.modules
-            if name not in before and name.split(".")[0] not in (*PROJECT, *test_modules, "pytest", "_pytest")
-        ]
+        modules = [name for name in sys.modules if name not in before and name.split(".")[0] in SHARED]
         hits = {
             module: {line: sorted(tests - {""}) for line, tests in lines.items() if tests - {""}}
             for module, lines in self.hits.items()
@@ -178,7 +191,8 @@ def _run(
             time.sleep(0.01)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)  # what the tests started and left
-        report = json.loads(out.read_text()) if out.exists() else {}
+        output = (Path(folder) / "output").read_text(errors="replace")[-2000:]
+        report = json.loads(out.read_text()) if out.exists() else {"output": output}
         return os.waitstatus_to_exitcode(status), report
 
 
@@ -189,9 +203,10 @@ def _child(
     try:
         os.setsid()
         resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
-        null = os.open(os.devnull, os.O_RDWR)
-        for stream in (0, 1, 2):
-            os.dup2(null, stream)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        output = os.open(out.with_name("output"), os.O_WRONLY | os.O_CREAT)
+        for stream in (1, 2):
+            os.dup2(output, stream)
         for name in [name for name in os.environ if name.startswith("PYTEST_")]:
             del os.environ[name]  # of the run that this one is part of
         os.chdir(ROOT)
@@ -205,5 +220,9 @@ def _child(
         files = tests if chosen is None else sorted({name.partition("::")[0] for name in chosen})
         status = int(pytest.main([*quick, *files], plugins=[plugin]))
         out.write_text(json.dumps(plugin.document(before)))
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(status)

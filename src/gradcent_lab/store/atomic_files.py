@@ -98,12 +98,16 @@ def drop_leftovers(path: Path) -> None:
         leftover.unlink(missing_ok=True)
 
 
-def drop_abandoned(folder: Path) -> None:
-    """Remove the temporary files in `folder` whose process is dead, or unknown and silent for a long time."""
+def drop_abandoned(folder: Path, *, own: bool = False) -> None:
+    """Remove the temporary files in `folder` whose process is dead, or unknown and silent for a long time.
+
+    `own` also removes those of this process, which must not be writing into `folder` now.
+    """
     for leftover in folder.glob(".*.tmp"):
-        words = leftover.name.split(".")
+        parts = leftover.name.split(".")
         with contextlib.suppress(OSError):
-            dead = process_identity.is_dead(words[-3]) if len(words) > 3 else False
+            owner = parts[-3] if len(parts) > 3 else ""
+            dead = process_identity.is_dead(owner) or (own and owner == process_identity.tag())
             if dead or time.time() - leftover.stat().st_mtime > ABANDONED:
                 leftover.unlink()
 

@@ -114,7 +114,7 @@ def finish(path: Path, result: dict[str, Any], curves: list[dict[str, Any]]) -> 
     (path / "checkpoint.pt").unlink(missing_ok=True)
     for name in _FILES:
         drop_leftovers(path / name)
-    drop_abandoned(path)
+    drop_abandoned(path, own=True)
 
 
 def sweep(path: Path) -> None:
@@ -130,7 +130,7 @@ def sweep(path: Path) -> None:
         for name in _FILES:
             drop_leftovers(path / name)
         run_lock.clear(path)
-        drop_abandoned(path)
+        drop_abandoned(path, own=True)
 
 
 def load_run(path: Path) -> RunRecord:

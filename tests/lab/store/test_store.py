@@ -186,3 +186,19 @@ def test_the_folder_is_flushed_after_the_rename(tmp_path, monkeypatch, code):
     assert files.read_json(tmp_path / "a.json") == {"new": 1}
     if before is not None:
         assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_temporary_file_that_could_not_be_removed_is_swept_at_the_end_of_the_run(tmp_path, monkeypatch):
+    """Found by the fault campaign: the removal of a lock's temporary file failed once, and the file stayed."""
+    unlink, failed = os.unlink, []
+
+    def fail_once(path, **options):
+        if ".lock." in os.fspath(path) and not failed:
+            failed.append(path)
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", fail_once)
+    (record,) = run_pairs(toy.experiment(), [OFF], [0], tmp_path)
+    assert failed
+    assert not [p.name for p in record.path.iterdir() if p.name.startswith((".", "lock."))]
