@@ -7,7 +7,7 @@ A specification is plain data and so part of a run's configuration:
     size      pixels on a side of what the network sees
     resize    pixels on a side before the crop, if it is not `size`
     square    resize to a square, instead of by the short side
-    augment   "pad-crop-flip" | "resized-crop-flip" | "crop-flip" | "none"
+    augment   "pad-crop-flip" | "resized-crop-flip" | "crop-flip" | "centre-crop-flip" | "none"
     memory    decode everything once and keep it (small sets) instead of reading from disk every time
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from gradcent_lab.data.datasets import SETS, data_root, find, place
 from gradcent_lab.errors import UserError
 
-AUGMENTATIONS = ("pad-crop-flip", "resized-crop-flip", "crop-flip", "none")
+AUGMENTATIONS = ("pad-crop-flip", "resized-crop-flip", "crop-flip", "centre-crop-flip", "none")
 
 
 def open_set(spec: Mapping[str, Any], root: Path | None) -> tuple[Any, Any, int]:

@@ -50,7 +50,7 @@ def open_folder(spec: Mapping[str, Any], root: Path | None) -> tuple[Any, Any, i
         augment = spec.get("augment", "none") if training else "none"
         if spec.get("memory", False):
             if augment == "resized-crop-flip":
-                raise UserError("images in memory can be augmented by pad-crop-flip or crop-flip only")
+                raise UserError("images in memory cannot be augmented by resized-crop-flip")
             images, labels = _decode(tuple(files), resize, bool(spec.get("square")))
             parts.append(
                 TensorImages(
@@ -61,6 +61,7 @@ def open_folder(spec: Mapping[str, Any], root: Path | None) -> tuple[Any, Any, i
                     padding=size // 8 if augment == "pad-crop-flip" else 0,
                     crop=size,
                     flip=augment != "none",
+                    random_crop=augment != "centre-crop-flip",
                     train=training and augment != "none",
                 )
             )
@@ -134,6 +135,9 @@ def _transform(augment: str, size: int, resize: int, square: bool, mean: Any, st
         steps = [v2.Resize((size, size)), v2.RandomCrop(size, padding=size // 8), v2.RandomHorizontalFlip()]
     elif augment == "crop-flip":
         steps = [v2.Resize((resize, resize)), v2.RandomCrop(size), v2.RandomHorizontalFlip()]
+    elif augment == "centre-crop-flip":
+        steps = [v2.Resize((resize, resize) if square else resize), v2.CenterCrop(size)]
+        steps.append(v2.RandomHorizontalFlip())
     else:
         steps = [v2.Resize((resize, resize) if square else resize), v2.CenterCrop(size)]
     steps += [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(mean, std)]

@@ -17,6 +17,7 @@ class TensorImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
     padding: pad the image with zeros on every side, then crop a window of its size at random.
     crop: the size of the window if it is smaller than the image; the centre crop for evaluation.
+    random_crop: whether training crops a random window, or the centre as evaluation does.
     flip: mirror left to right with probability one half.
     """
 
@@ -30,11 +31,12 @@ class TensorImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         padding: int = 0,
         crop: int | None = None,
         flip: bool = False,
+        random_crop: bool = True,
         train: bool = False,
     ) -> None:
         self.labels = labels.long()
         self.size = crop or images.shape[1]
-        self.train = train
+        self.train, self.random_crop = train, random_crop
         self.flip = flip and train
         self.padding = padding if train else 0
         if self.padding:
@@ -58,6 +60,8 @@ class TensorImages(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         else:
             span = torch.arange(self.size)
             start = (draws[:, :2] * (self.slack + 1)).long().clamp_(max=self.slack)
+            if not self.random_crop:
+                start = torch.full_like(start, self.slack // 2)
             rows = start[:, 0, None] + span
             columns = start[:, 1, None] + span
             if self.flip:

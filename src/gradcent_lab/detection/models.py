@@ -3,14 +3,16 @@
 A specification is plain data:
     backbone    a name of BACKBONES, as the paper names them
     masks       Mask R-CNN instead of Faster R-CNN
-    norm        frozen (BN's statistics and scales fixed, as the paper trains) | bn | gn
+    norm        fixed statistics (BN's statistics fixed, its scales and shifts trained, as MMDetection does) | frozen
+                (all of BN fixed) | bn | gn
     head        2fc | 4conv1fc, the box head
     weight_standardization   in backbone, FPN and heads, as a parametrization
     pretrained  "torchvision", a file below the data folder, or None
     trainable   stages of the backbone that train, from the last; 3 of 5 is MMDetection's frozen_stages=1
     short, long the sides images are resized to
     fpn, fc, anchor, proposals, samples, detections: sizes, smaller at small scales
-    stem_stride, normalize: what the pretrained weights were trained with
+    stem_stride, normalize: what the pretrained weights were trained with; "bgr" is Caffe's input, BGR from 0 to 255
+                with only the mean subtracted, which Detectron's GN weights expect
 """
 
 from __future__ import annotations
@@ -59,7 +61,20 @@ DEFAULTS: dict[str, Any] = {
 MEANS = {
     "imagenet": ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]),
     "half": ([0.5, 0.5, 0.5], [0.5, 0.5, 0.5]),
+    # for RGB from 0 to 1; the order of the channels is exchanged in the first convolution
+    "bgr": ([122.7717 / 255, 115.9465 / 255, 102.9801 / 255], [1 / 255, 1 / 255, 1 / 255]),
 }
+
+
+class FixedStatisticsBatchNorm(nn.BatchNorm2d):
+    """BatchNorm that always uses its running statistics and never updates them; weight and bias train."""
+
+    fixed_statistics = True
+
+    def train(self, mode: bool = True) -> FixedStatisticsBatchNorm:
+        """Stay in evaluation mode."""
+        super().train(False)
+        return self
 
 
 def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.Module:
@@ -136,6 +151,9 @@ def make_backbone(
     elif pretrained:
         path = Path(pretrained)
         load_weights(body, path if path.is_absolute() or data is None else data / path)
+        if chosen["normalize"] == "bgr":
+            with torch.no_grad():
+                body.conv1.weight.copy_(body.conv1.weight.flip(1))
     body.conv1.stride = (chosen["stem_stride"],) * 2
     _freeze(body, chosen["trainable"])
     outputs = [getattr(body, f"layer{stage}")[-1] for stage in range(1, 5)]
@@ -150,6 +168,7 @@ def _norm(name: str) -> Callable[[int], nn.Module]:
 
     norms: dict[str, Callable[[int], nn.Module]] = {
         "frozen": FrozenBatchNorm2d,
+        "fixed statistics": FixedStatisticsBatchNorm,
         "bn": nn.BatchNorm2d,
         "gn": group_norm,
     }

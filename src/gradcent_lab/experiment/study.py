@@ -63,12 +63,25 @@ class Scale:
 
 
 @dataclass(frozen=True)
+class Source:
+    """The cell of another study that a table shows too: the runs are that study's and are made once.
+
+    switches: the switches of that study that this one does not have, with the choices that give the same runs.
+    """
+
+    study: str
+    cell: str
+    switches: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Cell:
     """One row or column of a table: a name and the settings of its experiment."""
 
     name: str
     settings: Mapping[str, Any]
     arms: tuple[Arm, ...] | None = None  # replaces the study's arms
+    source: Source | None = None  # set where the runs are those of another study's cell
 
     @property
     def data_set(self) -> str | None:
@@ -96,14 +109,16 @@ class Study:
 def tasks_of(study: Study, data: Path | None) -> list[Task]:
     """Return a study's runs, seed by seed, so that an unfinished study has whole pairs."""
     scale = study.scale
-    recipe = RecipeInfo(study.name, scale.description, scale.is_paper, study.switches)
     tasks = []
     for seed in study.seeds:
         for cell in study.cells:
+            source = cell.source or Source(study.name, cell.name)
+            switches = {**study.switches, **source.switches}
+            recipe = RecipeInfo(source.study, scale.description, scale.is_paper, switches)
             for arm in cell.arms or study.arms:
                 settings = {**cell.settings, **(arm.settings or {})}
                 config = RunConfig(
-                    study.name, cell.name, arm, seed, scale.name, settings, study.numerics, recipe
+                    source.study, source.cell, arm, seed, scale.name, settings, study.numerics, recipe
                 )
                 tasks.append(Task(config, partial(study.build, settings, data)))
     return tasks

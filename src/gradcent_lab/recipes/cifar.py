@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradcent_lab.experiment.run_config import OFF, Arm
-from gradcent_lab.experiment.study import Scale
+from gradcent_lab.experiment.study import Scale, Source
 from gradcent_lab.recipes.common import MOMENTUM, SMOKE, milestones
 from gradcent_lab.recipes.recipe import Switch, Switches
 
@@ -84,6 +84,14 @@ def settings(
         "batch_size": sizes["batch_size"],
         "eval_batch_size": 250,
     }
+
+
+def in_table2(optimizer: str, *, lr: float | None = None, decay: float) -> Source | None:
+    """Return the cell of Table 2 that has this learning rate (its default if None) and decay; None if it has none."""
+    same_rate = lr is None or lr == LEARNING_RATE[optimizer]
+    if not same_rate or decay != DECAY[optimizer]:
+        return None
+    return Source("table2", optimizer, {"adamw": "adamw"})
 
 
 def arms(switches: Switches, **options: Any) -> tuple[Arm, Arm]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from gradcent_lab.experiment.run_config import OFF, ON
+from gradcent_lab.experiment.run_config import OFF, ON, Arm
 from gradcent_lab.experiment.study import Cell, Scale
 from gradcent_lab.recipes.coco_networks import NETWORKS, SMALL_SIZES, SMOKE_SIZES
 from gradcent_lab.recipes.common import MOMENTUM, SMOKE, sgdm
@@ -70,11 +70,32 @@ SWITCHES = {
         ("35", "none"), "the paper's framework clips the gradient at norm 35, before it is centralized"
     ),
     "momentum": MOMENTUM,
+    "bn": Switch(
+        ("framework", "frozen"),
+        "MMDetection trains BN's scales and shifts with fixed statistics; frozen: neither trains, as in torchvision",
+    ),
     "images": Switch(
         ("scale", "2", "4", "8", "16", "32"),
         "images per step: the scale's number or this one, lr in proportion",
     ),
 }
+
+
+# table 9 only: a Faster R-CNN has no transposed convolution
+DECONVOLUTION = Switch(
+    ("inputs", "released"),
+    "means over the inputs of each output; the released code takes them over all dims but the first, which for the "
+    "mask head's transposed convolution are the outputs of one input",
+)
+BN: dict[str, dict[str, Any]] = {"framework": {"norm": "fixed statistics"}, "frozen": {}}
+
+
+def arms(switches: Switches) -> tuple[Arm, Arm]:
+    """Return the arms off and on."""
+    if switches.get("deconvolution") == "released":
+        name = "roi_heads.mask_predictor.conv5_mask.weight"
+        return OFF, Arm("on", {"layers": "all", "overrides": {name: "rows"}})
+    return OFF, ON
 
 
 def cells(
@@ -91,7 +112,7 @@ def settings(recipe: str, network: str, masks: bool, scale: Scale, switches: Swi
     return {
         "name": recipe,
         "data": {**sizes["data"], "flip": True},
-        "model": {**sizes["model"], **NETWORKS[scale.name][network], "masks": masks},
+        "model": {**sizes["model"], **BN[switches["bn"]], **NETWORKS[scale.name][network], "masks": masks},
         # the learning rate is for 16 images; it is scaled in proportion to batch_size
         "optimizer": sgdm(switches, lr=sizes["lr"], weight_decay=1e-4),
         "schedule": {
@@ -106,6 +127,12 @@ def settings(recipe: str, network: str, masks: bool, scale: Scale, switches: Swi
     }
 
 
+ZOO = {
+    8: "all numbers without GC in Table 8 equal MMDetection's model zoo: its published runs, not pairs",
+    9: "three numbers without GC in Table 9 equal MMDetection's model zoo: its published runs, not pairs",
+}
+
+
 def _recipe(number: int, title: str, networks: tuple[str, ...], masks: bool) -> Recipe:
     return Recipe(
         f"table{number}",
@@ -113,13 +140,14 @@ def _recipe(number: int, title: str, networks: tuple[str, ...], masks: bool) -> 
         f"Table {number}",
         SCALES,
         partial(cells, f"table{number}", networks, masks),
-        (OFF, ON),
+        arms,
         Lazy("detection.training:build"),
-        switches=SWITCHES,
+        switches={**SWITCHES, "deconvolution": DECONVOLUTION} if masks else SWITCHES,
         notes=(
             "val2017 has 5,000 images, not the 40,000 of the text",
             "torchvision's detectors in place of MMDetection's: the same architectures, other details of losses",
-            "BN is frozen, as are the stem and the first stage; judged by the last epoch, as the framework reports",
+            "the stem and the first stage are frozen; judged by the last epoch, as the framework reports",
+            ZOO[number],
         ),
         metric="APb" if masks else "AP",
         paper_table=number,

@@ -34,7 +34,12 @@ NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
         "R101": {"backbone": "R101", "pretrained": "torchvision"},
         "X101-32x4d": {"backbone": "X101-32x4d", "pretrained": "weights/resnext101_32x4d.safetensors"},
         "X101-64x4d": {"backbone": "X101-64x4d", "pretrained": "torchvision"},
-        "R101GN": {"backbone": "R101", "pretrained": "weights/resnet101_gn.safetensors", **_GN},
+        "R101GN": {
+            "backbone": "R101",
+            "pretrained": "weights/resnet101_gn.safetensors",
+            "normalize": "bgr",
+            **_GN,
+        },
         "R50GN+WS": {
             "backbone": "R50",
             "pretrained": "weights/resnet50_gn_ws.safetensors",

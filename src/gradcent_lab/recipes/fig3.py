@@ -52,4 +52,5 @@ RECIPE = Recipe(
     metric="median |mean of a weight vector|",
     paired=False,
     figures=Lazy("recipes.presentation.figures:initial_means"),
+    tables=Lazy("recipes.presentation.summaries:initial_means"),
 )

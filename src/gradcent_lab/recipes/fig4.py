@@ -36,4 +36,5 @@ RECIPE = Recipe(
     ),
     paired=False,
     figures=Lazy("recipes.presentation.figures:gradient_history"),
+    tables=Lazy("recipes.presentation.summaries:gradient_history"),
 )

@@ -78,5 +78,7 @@ RECIPE = Recipe(
     (OFF, ON),
     Lazy("recipes.builders.classification:build"),
     switches={"momentum": MOMENTUM},
+    notes=("the released Mini-ImageNet network draws the gains of BN from U(0, 1); here they start at 1",),
     figures=Lazy("recipes.presentation.figures:four_combinations"),
+    tables=Lazy("recipes.presentation.summaries:four_combinations"),
 )

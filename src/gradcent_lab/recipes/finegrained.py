@@ -56,6 +56,7 @@ SCALES = (
         },
     ),
 )
+AUGMENT = {"centre": "none", "random": "crop-flip", "released": "centre-crop-flip"}
 RATES = {"paper": {"lr": 0.01, "head_lr": 0.1}, "released": {"lr": 0.1}}
 SWITCHES = {
     "training": Switch(
@@ -63,7 +64,9 @@ SWITCHES = {
         "the text: lr 0.1 for the FC layer, 0.01 for the rest, batch 256; the released code: 0.1 for all, batch 128",
     ),
     "crop": Switch(
-        ("centre", "random"), "the text crops the centre for training too; random crop and flip is usual"
+        ("centre", "random", "released"),
+        "the text resizes to a square of 512 and crops the centre, in training too; random crop and flip is usual; the "
+        "released code resizes the short side to 512, flips, crops the centre and drops the last evaluation batch",
     ),
     "momentum": MOMENTUM,
 }
@@ -72,18 +75,21 @@ SWITCHES = {
 def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
     """Return one cell per data set."""
     sizes, training = scale.sizes, switches["training"]
-    augment = "crop-flip" if switches["crop"] == "random" else "none"
+    released = switches["crop"] == "released"
+    augment = AUGMENT[switches["crop"]]
+    dropped = {"eval_drop_last": True} if released else {}
     return tuple(
         Cell(
             title,
             {
                 "name": "table7",
-                "data": {"set": name, **sizes["data"], "square": True, "augment": augment},
+                "data": {"set": name, **sizes["data"], "square": not released, "augment": augment},
                 "model": sizes["model"],
                 "optimizer": sgdm(switches, **RATES[training], weight_decay=1e-4),
                 "schedule": {"milestones": [sizes["epochs"] // 2, sizes["epochs"] * 4 // 5]},
                 "epochs": sizes["epochs"],
                 "batch_size": sizes["batch_size"][training],
+                **dropped,
             },
         )
         for title, name in SETS.items()

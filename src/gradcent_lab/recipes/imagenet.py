@@ -102,7 +102,11 @@ TABLE5 = Recipe(
     (OFF, CONV),
     Lazy("recipes.builders.classification:build"),
     switches=SWITCHES,
-    notes=("the printed errors match the best epoch, not the last: both are reported",),
+    notes=(
+        "the printed errors match the best epoch, not the last: both are reported",
+        "the convolutions of the released ImageNet networks have biases; these are torchvision's, without: a norm "
+        "follows each of them and cancels a bias",
+    ),
     metric="top-1 error, %",
     paper_table=5,
     judged_epoch="best",

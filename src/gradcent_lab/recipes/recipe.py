@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import Arm, Numerics
-from gradcent_lab.experiment.study import Cell, Scale, Study
+from gradcent_lab.experiment.study import Cell, Scale, Source, Study
 from gradcent_lab.recipes.repeat import repeat_commands
 
 if TYPE_CHECKING:
@@ -110,6 +110,12 @@ class Recipe:
     def default_switches(self) -> dict[str, str]:
         """Every switch with its first choice."""
         return {name: switch.choices[0] for name, switch in self.switches.items()}
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """The cells whose runs are those of another study."""
+        cells = self.cells(self.scales[0], self.default_switches)
+        return {cell.name: cell.source for cell in cells if cell.source is not None}
 
     def scale(self, name: str) -> Scale:
         """Return one of the recipe's scales by name."""

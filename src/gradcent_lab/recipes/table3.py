@@ -11,10 +11,14 @@ DECAYS = {"0": 0.0, "1e-4": 1e-4, "2e-4": 2e-4, "5e-4": 5e-4, "1e-3": 1e-3}
 
 def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
     """Return one cell per weight decay."""
-    return tuple(
-        Cell(name, cifar.settings("table3", scale, "R50", "SGDM", switches, weight_decay=decay))
-        for name, decay in DECAYS.items()
-    )
+    return tuple(_cell(name, decay, scale, switches) for name, decay in DECAYS.items())
+
+
+def _cell(name: str, decay: float, scale: Scale, switches: Switches) -> Cell:
+    source = cifar.in_table2("SGDM", decay=decay)
+    study = source.study if source else "table3"
+    settings = cifar.settings(study, scale, "R50", "SGDM", switches, weight_decay=decay)
+    return Cell(name, settings, source=source)
 
 
 RECIPE = Recipe(

@@ -89,7 +89,9 @@ def _joint_answer(sections: Sequence[Section]) -> str:
 
 
 def _answer(findings: Sequence[Finding]) -> str:
-    judged = [f for f in findings if f.comparison or f.divergence.any]
+    # runs that several tables show are one comparison
+    distinct = {(f.metric, tuple(run.path for run in f.with_) or id(f)): f for f in findings}
+    judged = [f for f in distinct.values() if f.comparison or f.divergence.any]
     if len(judged) == 1:
         pill, evidence, advice = _pill(judged[0].answer), _e(conclude(judged[0])), _e(advise(judged[0]))
         return f'<p class="answer">{pill}<br>{evidence}<br><strong>{advice}</strong></p>'

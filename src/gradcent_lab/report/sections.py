@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from gradcent_lab.analysis.findings import Epoch, findings
-from gradcent_lab.experiment.study import Scale
+from gradcent_lab.experiment.study import Scale, Source
 from gradcent_lab.report.section import Picture, Section
 from gradcent_lab.report.tables import Table
 from gradcent_lab.store.records import RunRecord
@@ -41,6 +42,10 @@ class Presentation(Protocol):
         """The epoch that the verdict is about."""
 
     @property
+    def sources(self) -> Mapping[str, Source]:
+        """The cells whose runs are those of another study."""
+
+    @property
     def default_switches(self) -> Mapping[str, str]:
         """Every switch with its default."""
 
@@ -67,9 +72,13 @@ def sections(
     records: Iterable[RunRecord], recipes: Mapping[str, Presentation], root: Path | None = None
 ) -> list[Section]:
     """Return one section per study and scale, in the order of `recipes`, then studies without a recipe."""
+    records = list(records)
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
         groups.setdefault((record.study, record.scale), []).append(record)
+    for (study, scale), own in groups.items():
+        if study in recipes:
+            own += shared_runs(study, recipes[study], [r for r in records if r.scale == scale])
     order = list(recipes)
 
     def position(key: tuple[str, str]) -> tuple[int, str, int, str]:
@@ -82,6 +91,20 @@ def sections(
     return [_section(groups[key], recipes.get(key[0]), root) for key in sorted(groups, key=position)]
 
 
+def shared_runs(study: str, recipe: Presentation, records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the runs of other studies that the table shows too, under the names that it gives them."""
+    shared = []
+    for cell, source in recipe.sources.items():
+        for record in records:
+            if (record.study, record.cell) == (source.study, source.cell):
+                info = record.recipe
+                if info is not None:
+                    switches = {k: v for k, v in info.switches.items() if k in recipe.default_switches}
+                    info = replace(info, recipe=study, switches=switches)
+                shared.append(replace(record, study=study, cell=cell, recipe=info))
+    return shared
+
+
 def _section(records: Sequence[RunRecord], recipe: Presentation | None, root: Path | None) -> Section:
     first = records[0]
     if recipe is None:
@@ -91,6 +114,15 @@ def _section(records: Sequence[RunRecord], recipe: Presentation | None, root: Pa
     scale_text = f"{scale_name}: {description}" if description else scale_name
     switches = _unique(dict(record.recipe.switches) for record in records if record.recipe is not None)
     notes = [note for chosen in switches for note in recipe.notes_for(chosen)] or recipe.notes
+    shown = {record.cell for record in records}
+    notes = [
+        *notes,
+        *(
+            f"{cell}: the same runs as {source.cell} of {source.study}, counted once"
+            for cell, source in recipe.sources.items()
+            if cell in shown
+        ),
+    ]
     results = []
     if recipe.paired:
         results = findings(

@@ -20,8 +20,12 @@ BATCHES = 50  # training batches that the statistics are averaged over, or all o
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
-    """Return the BatchNorm layers that keep running statistics."""
-    return [m for m in model.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    """Return the BatchNorm layers that keep and update running statistics."""
+    return [
+        m
+        for m in model.modules()
+        if isinstance(m, _BatchNorm) and m.track_running_stats and not getattr(m, "fixed_statistics", False)
+    ]
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from gradcent_lab.data import datasets as catalogue
 from gradcent_lab.data import download as downloads
 from gradcent_lab.data.folder_formats import samples
 from gradcent_lab.data.memory import _load
-from gradcent_lab.data.tensors import balanced
+from gradcent_lab.data.tensors import TensorImages, balanced
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.run.accelerator import Options
@@ -203,3 +203,16 @@ def test_downloads_are_checked_and_unpacked_safely(tmp_path, monkeypatch):
         downloads.fetch((tmp_path / "none.tar.gz").as_uri(), md5, root)
     with pytest.raises(UserError, match="cannot be downloaded by the lab"):
         downloads.download("imagenet", root)
+
+
+def test_the_released_fine_grained_pipeline_crops_the_centre_and_flips():
+    """Short side resized, centre cropped in training too, flipped at random: the same in memory and from disk."""
+    images = torch.arange(2 * 8 * 8 * 3, dtype=torch.int64).remainder(255).to(torch.uint8).view(2, 8, 8, 3)
+    made = TensorImages(
+        images, torch.zeros(2), (0, 0, 0), (1, 1, 1), crop=4, flip=True, random_crop=False, train=True
+    )
+    draws = torch.tensor([[0.9, 0.1, 0.9], [0.0, 0.5, 0.1]])  # row, column, flip below one half
+    taken = made.take(torch.tensor([0, 1]), draws)[0]
+    centre = images[:, 2:6, 2:6].permute(0, 3, 1, 2) / 255
+    assert torch.allclose(taken[0], centre[0])
+    assert torch.allclose(taken[1], centre[1].flip(-1))

@@ -6,6 +6,7 @@ from torch import nn
 import gradcent
 from gradcent_lab.detection import models
 from gradcent_lab.errors import UserError
+from gradcent_lab.run.batch_norm import batch_norms
 
 TINY = {"short": 64, "long": 96, "fpn": 16, "fc": 32, "anchor": 8, "proposals": (20, 10), "samples": (16, 16)}
 
@@ -104,3 +105,34 @@ def test_pretrained_file_is_loaded():
 def test_what_does_not_exist_is_refused(spec, words):
     with torch.device("meta"), pytest.raises(UserError, match=words):
         models.make(spec, 2)
+
+
+def test_batch_norm_of_the_framework_trains_scales_and_keeps_statistics():
+    """MMDetection's norm_eval with requires_grad: the affine parameters train, the statistics never change."""
+    model = models.make({"backbone": "R14", "norm": "fixed statistics", **TINY}, 2).train()
+    norm = model.backbone.body.layer2[0].bn1
+    assert not norm.training
+    assert norm.weight.requires_grad
+    assert not model.backbone.body.layer1[0].bn1.weight.requires_grad  # of the frozen first stage
+    before = {name: value.clone() for name, value in norm.named_buffers()}
+    images = [3 + torch.rand(3, 64, 64) for _ in range(2)]
+    targets = [{"boxes": torch.tensor([[4.0, 4.0, 40.0, 40.0]]), "labels": torch.tensor([1])}] * 2
+    sum(model(images, targets).values()).backward()
+    assert norm.weight.grad.abs().sum() > 0
+    assert all(torch.equal(value, before[name]) for name, value in norm.named_buffers())
+    assert batch_norms(model) == []  # nothing to re-estimate before an evaluation
+
+
+def test_bgr_preprocessing_is_caffes(tmp_path):
+    """The network sees what Caffe's convention would give it: BGR from 0 to 255 minus the mean, unscaled."""
+    spec = {"backbone": "R14", "norm": "gn", **TINY}
+    plain = models.make(spec, 2)
+    file = tmp_path / "gn.pt"
+    torch.save({k: v for k, v in plain.backbone.body.state_dict().items()}, file)
+    model = models.make({**spec, "pretrained": str(file), "normalize": "bgr"}, 2).eval()
+    image = torch.rand(3, 64, 64)
+    seen = model.transform.normalize(image)
+    ours = model.backbone.body.conv1(seen[None])
+    caffe = 255 * image.flip(0) - torch.tensor([102.9801, 115.9465, 122.7717])[:, None, None]
+    theirs = nn.functional.conv2d(caffe[None], plain.backbone.body.conv1.weight, stride=2, padding=3)
+    assert torch.allclose(ours, theirs, atol=1e-2, rtol=1e-4)

@@ -183,6 +183,19 @@ def test_every_disagreement_is_a_switch():
         assert settings(name)["clip"] == 35.0
         assert settings(name, clip="none")["clip"] is None
         assert settings(name, images="8")["batch_size"] == 8
+    released = settings("table7", crop="released")
+    assert (released["data"]["augment"], released["data"]["square"]) == ("centre-crop-flip", False)
+    assert released["eval_drop_last"] is True
+    assert "eval_drop_last" not in fine
+    assert settings("table8")["model"]["norm"] == "fixed statistics"
+    assert "norm" not in settings("table8", bn="frozen")["model"]
+    r101gn = next(c for c in recipes.get("table9").study("paper").cells if c.name == "R101GN")
+    assert (r101gn.settings["model"]["norm"], r101gn.settings["model"]["normalize"]) == ("gn", "bgr")
+    wrong_axis = recipes.get("table9").study("paper", {"deconvolution": "released"}).arms[1].attach
+    assert wrong_axis["overrides"] == {"roi_heads.mask_predictor.conv5_mask.weight": "rows"}
+    assert "deconvolution" not in recipes.get("table8").switches
+    for name in ("table8", "table9"):
+        assert "model zoo" in " ".join(recipes.get(name).notes)
     notes = " ".join(recipes.get("table2").study("paper", {"adamw": "released"}).notes)
     assert "adamw=released" in notes
 
@@ -248,3 +261,44 @@ def test_wrong_names_are_named():
         recipes.get("table1").study("smoke", {"x": "1"})
     with pytest.raises(UserError, match="takes conv or all, not 'fc'"):
         recipes.get("table1").study("smoke", {"layers": "fc"})
+
+
+def test_a_cell_that_several_tables_show_is_run_once(tmp_path):
+    """Table 2's SGDM is Table 3's 5e-4 and Table 4's SGDM 0.1; its Adam is Table 4's Adam 0.001."""
+    runs = {}
+    for name in ("table2", "table3", "table4"):
+        for task in tasks_of(recipes.get(name).study("paper"), None):
+            runs.setdefault(task.config.run_id, []).append((name, task.config.cell))
+    several = {tuple(tables) for tables in runs.values() if len(tables) > 1}
+    assert several == {
+        (("table2", "SGDM"), ("table3", "SGDM"), ("table4", "SGDM")),
+        (("table2", "Adam"), ("table4", "Adam")),
+    }
+    assert len(runs) == 320 - 60
+
+
+def test_runs_of_a_shared_cell_appear_in_each_table_and_count_once(tmp_path):
+    from synthetic_records import record
+
+    from gradcent_lab.report.html import render
+    from gradcent_lab.report.sections import sections
+
+    runs = []
+    for name, cell in (("table2", "SGDM"), ("table3", "1e-4")):
+        study = recipes.get(name).study("small")
+        for task in tasks_of(study, None):
+            config = task.config
+            if (config.study, config.cell) == (name, cell) and not any(
+                r.path.name == config.run_id for r in runs
+            ):
+                made = record(name, cell, config.arm.name, config.seed, 40.0 + config.seed + config.arm.on)
+                path = tmp_path / name / config.run_id
+                runs.append(
+                    dataclasses.replace(made, config=config.as_dict(), path=path, recipe=config.recipe)
+                )
+    both = sections(runs, recipes.all_recipes())
+    shown = {section.name: {f.cell for f in section.findings if f.comparison} for section in both}
+    assert shown == {"table2": {"SGDM"}, "table3": {"1e-4", "5e-4"}}
+    notes = {section.name: " ".join(section.notes) for section in both}
+    assert "5e-4: the same runs as SGDM of table2, counted once" in notes["table3"]
+    assert "2 comparisons" in render(both, title="t", kicker="k")
