@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gradcent_lab.recipes.recipe import Recipe
 
-SCALES = ("paper", "small", "smoke")  # the columns of the list
+SCALES = ("paper", "small", "mini", "smoke")  # the columns of the list
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,7 @@ def _print_all(root: Path) -> None:
         rows.append((name, recipe.title, *_run_counts(recipe), _done(recipe, finished)))
     for line in format_rows(rows, shutil.get_terminal_size().columns):
         print(line)
-    print(f"\npaper, small, smoke: runs at that scale; done: finished runs in {root}")
+    print(f"\npaper, small, mini, smoke: runs at that scale; done: finished runs in {root}")
     print("gradcent list RECIPE    its scales, costs, switches and data")
     print("gradcent run RECIPE     runs it")
 

@@ -20,7 +20,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "recipe",
         help="a table or figure of the paper, for example table1; `gradcent list` shows all recipes",
     )
-    add("--scale", default="small", help="paper, small or smoke (default small)")
+    add("--scale", default="small", help="paper, small, mini or smoke (default small)")
     add(
         "--set",
         action="append",

@@ -52,6 +52,7 @@ class Scale:
     is_paper: the runs are the paper's experiment at its full size.
     sizes: the numbers that a recipe reads to make its cells.
     tuning: what is tuned before the comparison; None if nothing is.
+    numerics: numerical options of this scale; None for the recipe's.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Scale:
     is_paper: bool = False
     sizes: Mapping[str, Any] = field(default_factory=dict)
     tuning: Tuning | None = None
+    numerics: Numerics | None = None
 
 
 @dataclass(frozen=True)

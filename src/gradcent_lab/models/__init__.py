@@ -29,6 +29,7 @@ _RESNEXT: dict[str, Any] = {"stem": 64, "stem_kernel": 1, "expansion": 2, "group
 NETWORKS: dict[str, tuple[Callable[..., nn.Module], str, int]] = {
     "R8": (partial(ResidualNet, Basic, (1, 1, 1)), "width", 16),
     "R14": (partial(ResidualNet, Bottleneck, (1, 1, 1, 1)), "width", 64),
+    "R26": (partial(ResidualNet, Bottleneck, (2, 2, 2, 2)), "width", 64),
     "R18": (partial(ResidualNet, Basic, (2, 2, 2, 2)), "width", 64),
     "R50": (partial(ResidualNet, Bottleneck, (3, 4, 6, 3)), "width", 64),
     "R101": (partial(ResidualNet, Bottleneck, (3, 4, 23, 3)), "width", 64),

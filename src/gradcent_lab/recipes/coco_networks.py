@@ -56,6 +56,7 @@ NETWORKS: dict[str, dict[str, dict[str, Any]]] = {
         "R101GN": {"backbone": "R26", **_SCRATCH, **_GN},
         "R50GN+WS": {"backbone": "R14", **_SCRATCH, **_GN, "weight_standardization": True},
     },
+    "mini": {"R50": _R18, "R50GN+WS": {"backbone": "R14", **_SCRATCH, **_GN, "weight_standardization": True}},
     "smoke": {
         "R50": {"backbone": "R14", "trainable": 3},
         "R50 (4c1f)": {"backbone": "R14", "trainable": 3, "head": "4conv1fc"},

@@ -6,7 +6,7 @@ rest as on ImageNet. A cell is a network (BN, BN+WS), an arm is GC off or on.
 
 from __future__ import annotations
 
-from gradcent_lab.experiment.run_config import OFF, ON
+from gradcent_lab.experiment.run_config import OFF, ON, Numerics
 from gradcent_lab.experiment.study import Cell, Scale
 from gradcent_lab.recipes.common import MOMENTUM, SMOKE, milestones, sgdm
 from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
@@ -35,6 +35,19 @@ SCALES = (
             "epochs": 15,
             "batch_size": 128,
         },
+    ),
+    Scale(
+        "mini",
+        "100 training and 20 test images per class at 32 pixels, one bottleneck block per stage of width 8, 20 epochs "
+        "of 78 steps",
+        seeds=(0, 1, 2, 3, 4),
+        sizes={
+            "data": {**IN_MEMORY, "size": 32, "train": 10_000, "eval": 2_000},
+            "model": {"name": "R14", "width": 8},
+            "epochs": 20,
+            "batch_size": 128,
+        },
+        numerics=Numerics(channels_last=True),
     ),
     Scale(
         "smoke",

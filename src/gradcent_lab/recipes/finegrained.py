@@ -46,6 +46,18 @@ SCALES = (
         },
     ),
     Scale(
+        "mini",
+        "ResNet-18 pretrained on Tiny-ImageNet instead of ResNet-50 on ImageNet, 32 pixels, 10 epochs of 31 steps, "
+        "2,000 training and 1,000 test images, batch 64",
+        seeds=(0, 1, 2, 3, 4),
+        sizes={
+            "data": {"size": 32, "resize": 36, "train": 2_000, "eval": 1_000, **IN_MEMORY},
+            "model": SMALL_MODEL,
+            "epochs": 10,
+            "batch_size": {"paper": 64, "released": 32},
+        },
+    ),
+    Scale(
         "smoke",
         f"the pretrained ResNet-18 at 32 pixels, 16 training and 16 test images, 1 epoch; {SMOKE}",
         sizes={

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gradcent_lab.experiment.run_config import CONV, OFF
+from gradcent_lab.experiment.run_config import CONV, OFF, Numerics
 from gradcent_lab.experiment.study import Cell, Scale
 from gradcent_lab.recipes.common import MOMENTUM, SMOKE, milestones, sgdm
 from gradcent_lab.recipes.recipe import Lazy, Recipe, Switch, Switches
@@ -38,6 +38,19 @@ SCALES = (
             "batch_size": 128,
             "models": {"R50": {"name": "R50", "width": 16}, "R101": {"name": "R101", "width": 16}},
         },
+    ),
+    Scale(
+        "mini",
+        "Mini-ImageNet (100 training images per class) at 32 pixels instead of ImageNet; one bottleneck block per "
+        "stage for R50, two for R101, width 8, 10 epochs of 78 steps, batch 128",
+        seeds=(0, 1, 2, 3, 4),
+        sizes={
+            "data": {**IN_MEMORY, "train": 10_000, "eval": 2_000, "size": 32},
+            "epochs": 10,
+            "batch_size": 128,
+            "models": {"R50": {"name": "R14", "width": 8}, "R101": {"name": "R26", "width": 8}},
+        },
+        numerics=Numerics(channels_last=True),
     ),
     Scale(
         "smoke",

@@ -135,7 +135,7 @@ class Recipe:
             arms=self.arms if isinstance(self.arms, tuple) else self.arms(chosen),
             seeds=scale.seeds,
             build=self.build,
-            numerics=self.numerics,
+            numerics=scale.numerics or self.numerics,
             notes=self.notes_for(chosen),
             metric=self.metric,
             switches=chosen,

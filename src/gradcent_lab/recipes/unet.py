@@ -20,6 +20,12 @@ SCALES = (
         sizes={"size": 64, "width": 8, "epochs": 20, "train": None, "eval": None},
     ),
     Scale(
+        "mini",
+        "a U-Net of width 8 on 128 training and 42 test images of Penn-Fudan at 64 pixels, 60 epochs",
+        seeds=tuple(range(6)),
+        sizes={"size": 64, "width": 8, "epochs": 60, "train": None, "eval": None},
+    ),
+    Scale(
         "smoke",
         "16 training and 8 test images at 32 pixels, width 4, 1 epoch; checks that it runs",
         sizes={"size": 32, "width": 4, "epochs": 1, "train": 16, "eval": 8},

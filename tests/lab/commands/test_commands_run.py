@@ -34,7 +34,7 @@ def test_run_then_skip_then_list(tmp_path, data, capsys):
     assert main(["list", "--root", out]) == 0
     listed = capsys.readouterr().out
     line = next(line for line in listed.splitlines() if line.startswith("fig5 "))
-    assert line.split()[-4:] == ["40", "12", "4", "4"]  # runs at each scale, finished runs
+    assert line.split()[-5:] == ["40", "12", "20", "4", "4"]  # runs at each scale, finished runs
     assert main(["list", "fig5", "--root", out]) == 0
     assert "images/s of the finished runs" in capsys.readouterr().out
 
