@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PINNED := requirements/pinned.txt
 
-.PHONY: demo test test-oldest test-engines test-architectures lint bench inspect-kernels campaign docs linkcheck check-wheel clean
+.PHONY: demo check-results test test-oldest test-engines test-architectures lint bench inspect-kernels campaign docs linkcheck check-wheel clean
 
 $(VENV)/.ready: pyproject.toml setup.py $(PINNED) $(wildcard src/gradcent/kernels/csrc/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -56,6 +56,10 @@ lint: $(VENV)/.ready
 # compiles the GPU kernels ahead of time and counts registers, accesses and instructions; no GPU is needed
 inspect-kernels: $(VENV)/.ready
 	$(BIN)/gradcent inspect-kernels --out results/kernels --page docs/kernels.md
+
+# repeats three random runs of results/studies and compares every number; needs GRADCENT_DATA; RUNS="--runs 5 --seed 1" changes the choice
+check-results: $(VENV)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python tools/check_results.py $(RUNS)
 
 bench: $(VENV)/.ready
 	$(BIN)/gradcent bench

@@ -165,7 +165,32 @@ def campaigns() -> str:
     return campaigns_table(RESULTS / "campaigns")
 
 
+def evidence(name: str) -> Callable[[], str]:
+    """Return the function that makes a block of docs/does-it-help.md, or the README's opening."""
+
+    def make() -> str:
+        sys.path.insert(0, str(ROOT / "tools"))
+        from evidence import blocks
+
+        text: str = getattr(blocks, name)(RESULTS / "studies")
+        return text
+
+    return make
+
+
+def draw_evidence() -> None:
+    """Draw the figures of docs/does-it-help.md."""
+    sys.path.insert(0, str(ROOT / "tools"))
+    from evidence.blocks import draw
+
+    draw(RESULTS / "studies", ROOT / "docs" / "images" / "evidence")
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    **{
+        f"evidence-{name}": evidence(name)
+        for name in ("answer", "opening", "comparisons", "rates", "curves", "missing")
+    },
     "architectures": architectures,
     "study": study,
     "bench": bench,
@@ -187,6 +212,8 @@ def filled(text: str) -> str:
 def main(check: bool) -> int:
     """Write the pages and the library's calibration table, or say which are stale."""
     stale = []
+    if not check:
+        draw_evidence()
     table = calibration_table.TARGET
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), table):
         old = page.read_text()

@@ -18,6 +18,7 @@ def data(tmp_path, monkeypatch):
     class_folders(root / "mini-imagenet", 8, 4, 4)
     monkeypatch.setenv("GRADCENT_DATA", str(root))
     monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("gradcent_lab.analysis.training_speed.PROBE_SECONDS", 0.02)
     return root
 
 

@@ -255,7 +255,7 @@ def test_wrong_names_are_named():
     }.items():
         with pytest.raises(UserError, match=words):
             recipes.get(name)
-    with pytest.raises(UserError, match="no scale 'huge': choose one of paper, small, smoke"):
+    with pytest.raises(UserError, match="no scale 'huge': choose one of paper, small, mini, smoke"):
         recipes.get("table1").study("huge")
     with pytest.raises(UserError, match="no switch 'x'; it has layers"):
         recipes.get("table1").study("smoke", {"x": "1"})

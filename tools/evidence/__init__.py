@@ -1,0 +1,1 @@
+"""The page "Does it help?": rows, figures and sentences, all computed from results/studies."""

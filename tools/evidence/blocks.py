@@ -1,0 +1,197 @@
+"""The generated blocks of docs/does-it-help.md and of the README's opening, as Markdown."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from pathlib import Path
+
+from evidence import figures
+from evidence.programme import ARMS, Results, load
+from evidence.sentences import conclusions, effect_text, headline
+from gradcent_lab.analysis.findings import Finding
+from gradcent_lab.analysis.statistics import compare
+from gradcent_lab.report.figures.style import save
+from gradcent_lab.report.tables import signed
+
+IMAGES = "images/evidence"
+
+
+def answer(root: Path) -> str:
+    """What follows for a user; every sentence with its evidence."""
+    return "\n".join(f"- {sentence}" for sentence in conclusions(load(root)))
+
+
+def opening(root: Path) -> str:
+    """The most informative comparison so far, for the README: one sentence with its limits, and the figure."""
+    return (
+        f"{headline(load(root))}\n\n[![every comparison with its interval](docs/{IMAGES}/forest.png)](docs/does-it-help.md)\n\n"
+        "[Does it help?](docs/does-it-help.md) has all comparisons, controls and what is missing."
+    )
+
+
+def comparisons(root: Path) -> str:
+    """Forest plot and table of all comparisons."""
+    lines = [
+        f"![every comparison: mean difference with its interval, and the paper's gains]({IMAGES}/forest.png)",
+        "",
+        "| experiment | arm | without → with, test % | difference [95 %] | BN re-estimated | training accuracy | pairs | verdict | the paper |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in load(root):
+        for finding in result.findings:
+            lines.append(_row(result, finding))
+    lines += [
+        "",
+        "Differences are in points, over pairs with the same initial weights and batches, at the last epoch. *BN re-estimated*: the same "
+        "difference with BatchNorm statistics taken from training batches. *Training accuracy*: difference of the last epoch's. "
+        "Intervals share the 5 % among the arms of a cell. *The paper*: its gain for the nearest claim, at its own scale.",
+    ]
+    return "\n".join(lines)
+
+
+def _row(result: Results, finding: Finding) -> str:
+    comparison = finding.comparison
+    assert comparison is not None
+    cell = f", {finding.cell}" if len(result.study.cells) > 1 else ""
+    control = "–" if finding.control is None else signed(finding.control.difference, 2)
+    claim = result.claim(finding)
+    planned = result.planned_pairs(finding.arm)
+    pairs = f"{comparison.n}" if comparison.n == planned else f"{comparison.n} of {planned}"
+    cells = (
+        f"{result.experiment.title}{cell}",
+        ARMS.get(finding.arm, finding.arm),
+        f"{comparison.without.mean:.1f} → {comparison.with_.mean:.1f}",
+        effect_text(finding),
+        control,
+        signed(training_difference(finding), 2),
+        pairs,
+        finding.verdict,
+        "–" if claim is None else signed(claim, 2),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def training_difference(finding: Finding) -> float:
+    """Mean paired difference of the last epoch's training accuracy."""
+    pairs = zip(finding.without, finding.with_, strict=True)
+    return statistics.fmean(b.curves[-1]["train_metric"] - a.curves[-1]["train_metric"] for a, b in pairs)
+
+
+def rates(root: Path) -> str:
+    """Accuracy against learning rate, and what was chosen."""
+    results = [result for result in load(root) if result.study.scale.tuning is not None]
+    if not any(result.tuning_records for result in results):
+        return "No tuning run is finished yet."
+    lines = [f"![held-out accuracy against the learning rate, without and with GC]({IMAGES}/rates.png)", ""]
+    for result in results:
+        done, planned = len(result.tuning_records), result.planned_runs[0]
+        if done < planned:
+            lines.append(
+                f"- {result.experiment.title}: {done} of {planned} tuning runs are finished; nothing is chosen yet."
+            )
+            continue
+        for cell in result.study.cells:
+            arms = result.tuned_arms(cell.name)
+            chosen = ", ".join(
+                f"{'without GC' if arm.arm == 'off' else 'with GC'} {dict(arm.best.values)['lr']:g} ({arm.best.mean:.1f} %)"
+                for arm in arms
+            )
+            edges = [arm.arm for arm in arms if arm.at_edge()]
+            edge = (
+                f" At the end of the grid: {' and '.join('without GC' if e == 'off' else 'with GC' for e in edges)}."
+                if edges
+                else ""
+            )
+            name = (
+                f"{result.experiment.title}, {cell.name}"
+                if len(result.study.cells) > 1
+                else result.experiment.title
+            )
+            lines.append(f"- {name}: chosen {chosen}.{edge}")
+    return "\n".join(lines)
+
+
+def curves(root: Path) -> str:
+    """Curves and steps to target."""
+    results = load(root)
+    rows = [
+        (result, finding)
+        for result in results
+        for finding in result.findings
+        if finding.arm in ("all", "conv + FC") and finding.speed is not None
+    ]
+    if not rows:
+        return "No pair is finished yet."
+    lines = [
+        f"![accuracy over steps without and with GC, with the target]({IMAGES}/curves.png)",
+        "",
+        "| experiment | target, test % | runs that reach it, without / with | steps with ÷ without [95 %] | train − test gap, without → with |",
+        "|---|---|---|---|---|",
+    ]
+    for result, finding in rows:
+        speed = finding.speed
+        assert speed is not None
+        cell = f", {finding.cell}" if len(result.study.cells) > 1 else ""
+        ratio = "–"
+        if speed.ratio is not None:
+            ratio = f"{speed.ratio.mean:.2f}"
+            if math.isfinite(speed.ratio.low):
+                ratio += f" [{speed.ratio.low:.2f}, {speed.ratio.high:.2f}]"
+        lines.append(
+            f"| {result.experiment.title}{cell} | {speed.target:.1f} | {speed.reached_without} / {speed.reached_with} of {len(speed.without)} | "
+            f"{ratio} | {gap_text(finding)} |"
+        )
+    lines += [
+        "",
+        "The target is the median last test accuracy of the runs without GC, so half of them reach it by definition. A run that never does "
+        "enters the ratio with its whole length. The learning rate falls to 0 in all runs, so a target near the end is reached late by "
+        "both arms: the ratio understates how much earlier one of them is. Training accuracy is on augmented images.",
+    ]
+    return "\n".join(lines)
+
+
+def gap_text(finding: Finding) -> str:
+    """Training minus test accuracy of both arms, and the paired difference with its interval."""
+    gaps = [
+        [run.curves[-1]["train_metric"] - run.last for run in runs]
+        for runs in (finding.without, finding.with_)
+    ]
+    result = compare(gaps[0], gaps[1], higher_is_better=False)
+    interval = f" [{signed(result.low, 2)}, {signed(result.high, 2)}]" if math.isfinite(result.low) else ""
+    return f"{signed(result.without.mean, 1)} → {signed(result.with_.mean, 1)} ({signed(result.difference, 2)}{interval})"
+
+
+def missing(root: Path) -> str:
+    """What has run and what has not, with the command that runs it."""
+    lines = ["| # | experiment | tuning runs | runs of the comparison | command |", "|---|---|---|---|---|"]
+    for result in load(root):
+        if result.experiment.letter == "–":
+            continue
+        tuning, planned = result.planned_runs
+        tuned_text = f"{len(result.tuning_records)} of {tuning}" if tuning else "–"
+        command = f"`gradcent run {result.experiment.recipe} --scale {result.experiment.scale} --workers 2`"
+        status = f"{len(result.records)} of {planned}{'' if len(result.records) < planned else ', complete'}"
+        lines.append(
+            f"| {result.experiment.letter} | {result.experiment.title} | {tuned_text} | {status} | {command} |"
+        )
+    lines += [
+        "",
+        "Not begun: table 2 with further optimizers (C), CUB-200 fine-tuning (E), a transformer and the U-Net (H), tables 1, 3, 4 and detection "
+        "(I). Their recipes have a scale `mini`: `gradcent run table2 --scale mini --workers 2`, and so on; `gradcent list RECIPE` shows the hours.",
+    ]
+    return "\n".join(lines)
+
+
+def draw(root: Path, folder: Path) -> None:
+    """Write the figures of the page as PNG files."""
+    results = load(root)
+    for name, figure in (
+        ("forest", figures.forest(results)),
+        ("rates", figures.rates(results)),
+        ("curves", figures.curves(results)),
+    ):
+        if figure is not None:
+            for path in save(figure, folder / name):
+                if path.suffix == ".svg":
+                    path.unlink()

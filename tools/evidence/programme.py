@@ -1,0 +1,183 @@
+"""The experiments of results/PROTOCOL.md: which study answers which question, and what the paper claims beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from gradcent_lab import recipes
+from gradcent_lab.analysis import paper_claims
+from gradcent_lab.analysis.findings import Finding, findings
+from gradcent_lab.analysis.tuning import GridPoint, TunedArm, grid_points
+from gradcent_lab.experiment.study import Study, tasks_of
+from gradcent_lab.recipes import tuned
+from gradcent_lab.store import records as store
+from gradcent_lab.store.records import RunRecord
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One line of the protocol's table."""
+
+    letter: str
+    recipe: str
+    scale: str
+    title: str
+    question: str
+    # (cell, arm) → the table and the column of the paper's nearest claim
+    claims: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
+
+
+PROGRAMME = (
+    Experiment(
+        "F", "controls", "mini", "Controls, ResNet-8 BN, lr 0.3", "is it the mean, or only step size or rank?"
+    ),
+    Experiment(
+        "D",
+        "norms",
+        "mini",
+        "Norms, ResNet-8, tuned",
+        "the paper's largest gains: Table 5, figures 5 and 6",
+        {("BN", "all"): (5, "R50BN"), ("GN", "all"): (5, "R50GN")},
+    ),
+    Experiment(
+        "A",
+        "cifar100-tuned",
+        "mini",
+        "Half of CIFAR-100, ResNet-8, tuned",
+        "does a tuned baseline catch up?",
+        {("R8", "all"): (1, "R18")},
+    ),
+    Experiment(
+        "B",
+        "few-images",
+        "mini",
+        "5,000 images, ResNet-18, tuned",
+        "limited samples: the gap between training and test",
+    ),
+    Experiment(
+        "–",
+        "cifar100-small",
+        "small",
+        "A fifth of CIFAR-100, ResNet-8, lr 0.1",
+        "an earlier study, not tuned: both arms at the paper's learning rate",
+        {("R8", "conv"): (1, "R18")},
+    ),
+)
+ARMS = {
+    "all": "GC in all layers",
+    "on": "GC in all layers",
+    "conv": "GC in convolutions",
+    "conv + FC": "GC in all layers",
+    "hidden": "GC in hidden layers only",
+    "input": "GC in the input layer only",
+    "rescaled": "control: gradient rescaled",
+    "random direction": "control: random direction removed",
+    "centred images": "control: images centred, no GC",
+}
+CONTROLS = ("rescaled", "random direction", "centred images")
+
+
+@dataclass(frozen=True)
+class Results:
+    """The committed runs of one experiment."""
+
+    experiment: Experiment
+    root: Path
+
+    @cached_property
+    def study(self) -> Study:
+        """The study as the recipe describes it."""
+        return recipes.get(self.experiment.recipe).study(self.experiment.scale)
+
+    @cached_property
+    def records(self) -> list[RunRecord]:
+        """The finished runs of the comparison."""
+        return self._load(self.study.name)
+
+    @cached_property
+    def tuning_records(self) -> list[RunRecord]:
+        """The finished runs of the grid."""
+        return self._load(tuned.tuning_name(self.study.name)) if self.study.scale.tuning else []
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """Every arm of every cell against the arm without GC, in the order of the study."""
+        order = [arm.name for arm in self.study.arms]
+        cells = [cell.name for cell in self.study.cells]
+        result = [f for f in findings(self.records) if f.comparison]
+        return sorted(result, key=lambda f: (cells.index(f.cell), order.index(f.arm)))
+
+    def finding(self, arm: str, cell: str | None = None) -> Finding | None:
+        """The finding of one arm; None where no pair is finished."""
+        return next((f for f in self.findings if f.arm == arm and cell in (None, f.cell)), None)
+
+    def claim(self, finding: Finding) -> float | None:
+        """The paper's gain in points for its nearest claim; positive is better."""
+        place = self.experiment.claims.get((finding.cell, finding.arm))
+        claim = paper_claims.find(*place) if place else None
+        if claim is None:
+            return None
+        return claim.difference if claim.info.higher_is_better else -claim.difference
+
+    def planned_pairs(self, arm: str) -> int:
+        """The number of pairs that the protocol fixes for an arm."""
+        tuning = self.study.scale.tuning
+        if tuning is not None and arm in tuning.follow:
+            return len(self.study.seeds[: tuning.follow_seeds])
+        return len(self.study.seeds)
+
+    @cached_property
+    def planned_runs(self) -> tuple[int, int]:
+        """Planned runs of the grid and of the comparison."""
+        if self.study.scale.tuning is None:
+            return 0, len(tasks_of(self.study, None))
+        arms = sum(self.planned_pairs(arm.name) for arm in self.study.arms)
+        return len(tasks_of(tuned.tuning_study(self.study), None)), arms * len(self.study.cells)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned run is there."""
+        return (len(self.tuning_records), len(self.records)) == self.planned_runs
+
+    def tuned_arms(self, cell: str) -> list[TunedArm]:
+        """The held-out results of a cell, as far as its tuning runs are finished; empty if there are none."""
+        tuning = self.study.scale.tuning
+        if tuning is None:
+            return []
+        grid = tuned.tuning_study(self.study)
+        points = grid_points(tuning.grid)
+        places = {c.name: c for c in grid.cells}
+        arms: dict[str, dict[tuple[tuple[str, float], ...], list[RunRecord]]] = {}
+        for record in self.tuning_records:
+            if record.cell in places and record.cell.startswith(f"{cell}, "):
+                options = record.config["settings"]["optimizer"]
+                values = tuple((name, options[name]) for name in tuning.grid)
+                arms.setdefault(record.arm, {}).setdefault(values, []).append(record)
+        return [
+            TunedArm(
+                arm.name,
+                tuple(
+                    GridPoint(
+                        values,
+                        tuple(r.last for r in arms[arm.name].get(values, []) if not r.diverged),
+                        sum(bool(r.diverged) for r in arms[arm.name].get(values, [])),
+                    )
+                    for values in points
+                ),
+                higher_is_better=True,
+            )
+            for arm in self.study.arms
+            if arm.name in arms
+        ]
+
+    def _load(self, name: str) -> list[RunRecord]:
+        folder = self.root / name
+        found = store.load(self.root, name) if folder.is_dir() else []
+        return [record for record in found if record.scale == self.experiment.scale]
+
+
+def load(root: Path) -> list[Results]:
+    """Return the results of every experiment, in the order of the protocol."""
+    return [Results(experiment, root) for experiment in PROGRAMME]
