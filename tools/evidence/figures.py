@@ -13,7 +13,17 @@ import numpy as np
 
 from evidence.programme import ARMS, CONTROLS, Results
 from gradcent_lab.analysis.findings import Finding
-from gradcent_lab.report.figures.style import INK, MORE, MUTED, WITH, WITHOUT, caption, new_figure, styled
+from gradcent_lab.report.figures.style import (
+    INK,
+    MORE,
+    MUTED,
+    PAPER,
+    WITH,
+    WITHOUT,
+    caption,
+    new_figure,
+    styled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,13 +65,14 @@ def forest(results: Sequence[Results]) -> Figure:
             weight="bold",
             color=INK,
             annotation_clip=False,
+            bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 1},
         )
     axis.set_yticks(range(len(rows)), labels)
     axis.set_ylim(len(rows) - 0.4, -0.6)
     axis.grid(axis="y", visible=False)
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0, labelcolor=INK)
-    axis.set_xlabel("test accuracy minus that without GC, points")
+    axis.set_xlabel("test accuracy: arm minus no GC, points", fontsize=9)
     key = "Dot and bar: mean and 95 % interval over pairs; grey: single pairs; green: controls; diamond: the paper's gain, at its own scale."
     caption(figure, key)
     return figure
