@@ -17,7 +17,7 @@ from gradcent_lab.experiment.spec import Experiment
 from gradcent_lab.report.arms import advise_arms, arms_table, effect_sentences, print_arms
 from gradcent_lab.report.console import print_curves, print_findings, print_lines, print_written
 from gradcent_lab.report.section import Picture, Section
-from gradcent_lab.report.speed import speed_sentences
+from gradcent_lab.report.speed import arm_speed_sentences, speed_sentences
 from gradcent_lab.report.tables import Table
 from gradcent_lab.report.tuning import tuning_figure, tuning_sentences, tuning_table
 from gradcent_lab.report.write import write_outputs
@@ -63,11 +63,7 @@ def present(console: Console, outcome: Outcome, out: Path) -> None:
         print_arms(console, joint, tables[0])
     else:
         print_findings(console, outcome.found)
-    speed = [
-        f"{finding.arm}: {line}" if several else line
-        for finding in outcome.found
-        for line in speed_sentences(finding)
-    ]
+    speed = arm_speed_sentences(outcome.found) if several else speed_sentences(outcome.found[0])
     print_section(console, "Speed", speed)
     tuning: list[str] = []
     if outcome.tuned:

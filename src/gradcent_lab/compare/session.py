@@ -104,7 +104,7 @@ def compare_experiment(args: argparse.Namespace) -> int:
         command=command_line(args),
         attach={arm.name: arm.attach for arm in chosen if arm.attach is not None},
         weights={
-            name: f"{len(plan.names)} of {plan.tensors} tensors, {100 * plan.share:.0f} %"
+            name: f"{len(plan.names)} of {plan.tensors}, {100 * plan.share:.0f} %"
             for name, plan in prepared.arms.items()
         },
         tuned=tuned,

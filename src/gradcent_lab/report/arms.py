@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gradcent_lab.analysis.arm_effects import DEFAULT_ARM, ArmEffects, Contrast
-from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.experiment.metric_name import split_metric_name
 from gradcent_lab.report.tables import (
+    CONTROL,
     DASH,
     Table,
+    control_note,
     decimals,
-    interval_text,
     level_text,
     mean_std,
     signed,
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table as Grid
 
+WEIGHTS = "tensors, weights"  # heading of the column that says what an arm centralizes
+NBSP = "\N{NO-BREAK SPACE}"
 TITLE = "Where the effect comes from"
 LAYERS = {
     "all": "all layers",
@@ -36,23 +38,32 @@ LAYERS = {
 def arms_table(effects: ArmEffects, weights: Mapping[str, str]) -> Table:
     """Return one row per arm: what it centralizes, its result, and its difference from no GC and from all layers.
 
-    `weights` says for each arm which share of the weights it centralizes.
+    `weights` says for each arm how many tensors it centralizes and which share of the weights they hold.
     """
-    first = effects.findings[0]
-    against = _reference(effects)
-    alone = len(effects.findings) == 1
-    level = level_text([f.comparison for f in effects.findings if f.comparison])
-    header = ["GC in", "weights", "result", "difference from no GC", level, "better"]
-    header += [] if alone else [f"difference from {LAYERS[against]}"]
-    header += ["verdict"]
-    rows = [
-        _row(effects, finding, weights.get(finding.arm, DASH), against, alone) for finding in effects.findings
-    ]
-    base = first.comparison
-    places = min((decimals(f) for f in effects.findings if f.comparison), default=2)
+    base = effects.findings[0].comparison
+    against, places = _reference(effects), _places(effects)
+    control = any(finding.control is not None for finding in effects.findings)
+    header = ["GC in", WEIGHTS, "result", "minus no GC"]
+    header += [level_text([f.comparison for f in effects.findings if f.comparison]), "better"]
+    header += [*([CONTROL] if control else []), f"minus {LAYERS[against]}", "verdict"]
     without = mean_std(base.without, places) if base else DASH
-    rows.insert(0, ["none", DASH, without, *[DASH] * (len(header) - 3)])
-    return Table(TITLE, tuple(header), tuple(tuple(row) for row in rows), _notes(effects))
+    rows = [("none", DASH, without, *[DASH] * (len(header) - 3))]
+    for finding in effects.findings:
+        result = finding.comparison
+        cells = [DASH] * 4
+        if result is not None:
+            interval = DASH
+            if result.interval != "none":
+                interval = f"[{signed(result.low, places)}, {signed(result.high, places)}]"
+            cells = [mean_std(result.with_, places), signed(result.difference, places), interval]
+            cells.append(f"{result.better} of {result.n}")
+        if control:
+            cells.append(signed(finding.control.difference, places) if finding.control else DASH)
+        contrast = effects.contrast(against, finding.arm)
+        cells.append(DASH if contrast is None else _contrast_cell(contrast, places))
+        name = LAYERS.get(finding.arm, finding.arm)
+        rows.append((name, weights.get(finding.arm, DASH), *cells, finding.verdict))
+    return Table(TITLE, tuple(header), tuple(rows), _notes(effects))
 
 
 def _reference(effects: ArmEffects) -> str:
@@ -61,22 +72,9 @@ def _reference(effects: ArmEffects) -> str:
     return DEFAULT_ARM if DEFAULT_ARM in arms else arms[0]
 
 
-def _row(effects: ArmEffects, finding: Finding, weights: str, against: str, alone: bool) -> list[str]:
-    result, places = finding.comparison, decimals(finding)
-    row = [LAYERS.get(finding.arm, finding.arm), weights]
-    if result is None:
-        row += [DASH] * 4
-    else:
-        row += [
-            mean_std(result.with_, places),
-            signed(result.difference, places),
-            interval_text(finding),
-            f"{result.better} of {result.n}",
-        ]
-    if not alone:
-        contrast = effects.contrast(against, finding.arm)
-        row.append(DASH if contrast is None else _contrast_cell(contrast, places))
-    return [*row, finding.verdict]
+def _places(effects: ArmEffects) -> int:
+    """Decimals for all arms, those of the arm that needs fewest."""
+    return min((decimals(finding) for finding in effects.findings if finding.comparison), default=2)
 
 
 def _contrast_cell(contrast: Contrast, places: int) -> str:
@@ -88,8 +86,6 @@ def _contrast_cell(contrast: Contrast, places: int) -> str:
 
 def _notes(effects: ArmEffects) -> tuple[str, ...]:
     arms, contrasts = len(effects.findings), effects.contrasts
-    if arms < 2:
-        return ()
     lines = [
         f"Corrected by Bonferroni for {arms} arms against one baseline, which holds whatever the arms share: each "
         f"verdict is at 5 % / {arms}, so that all of them together raise a false alarm in at most 5 % of studies."
@@ -102,6 +98,9 @@ def _notes(effects: ArmEffects) -> tuple[str, ...]:
             if len(contrasts) > 1
             else f"The interval between the two arms is at {level} %."
         )
+    controlled = [finding for finding in effects.findings if finding.control is not None]
+    if controlled:
+        lines.append(control_note(controlled[0]))
     return tuple(lines)
 
 
@@ -111,10 +110,9 @@ def effect_sentences(effects: ArmEffects) -> list[str]:
     if whole is None or whole.comparison is None:
         return []
     name, unit = split_metric_name(whole.metric)
-    places = decimals(whole)
+    places = _places(effects)
     total = whole.comparison.difference
-    lines = [f"GC in all layers changes {name} by {signed(total, places)}{unit}."]
-    parts = []
+    parts = [f"GC in all layers changes {name} by {signed(total, places)}{unit}"]
     for finding in effects.findings:
         if finding.arm == DEFAULT_ARM or finding.comparison is None:
             continue
@@ -123,8 +121,7 @@ def effect_sentences(effects: ArmEffects) -> list[str]:
         if whole.comparison.shown and total:
             share = f", {100 * difference / total:.0f} % of it".replace("-", "−")
         parts.append(f"in {LAYERS[finding.arm]} alone by {signed(difference, places)}{unit}{share}")
-    if parts:
-        lines.append(f"GC {'; '.join(parts)}.")
+    lines = [f"{', '.join(parts)}."]
     for contrast in effects.contrasts:
         if contrast.winner is not None:
             loser = contrast.first if contrast.winner == contrast.second else contrast.second
@@ -141,31 +138,38 @@ def effect_sentences(effects: ArmEffects) -> list[str]:
 
 def advise_arms(effects: ArmEffects) -> str:
     """Return what to do; it follows from the verdicts of all arms."""
-    harmful = ", ".join(f"layers={arm!r}" for arm in effects.harmful).replace("'", '"')
+    harmful = _layers(effects.harmful)
     avoid = f" Do not use {harmful}: worse than no GC." if harmful else ""
     if effects.chosen is not None:
         use = "Use GC in all layers" if effects.chosen == DEFAULT_ARM else f'Use layers="{effects.chosen}"'
         return f"{use}.{avoid}"
     if effects.harmful and len(effects.harmful) == len(effects.findings):
         return "Do not use GC here, in any of these layers."
-    kinds = {
-        finding.arm: finding.answer for finding in effects.findings if finding.arm not in effects.harmful
-    }
-    equal = [arm for arm, answer in kinds.items() if answer.kind == "equivalent"]
-    open_ = [arm for arm, answer in kinds.items() if answer.kind == "inconclusive"]
-    parts = []
-    if harmful:
-        parts.append(f"Do not use {harmful}.")
-    if equal:
-        listed = " and ".join(f'layers="{arm}"' for arm in equal)
-        parts.append(f"GC with {listed} makes no difference that matters: leave it off or on.")
-    if open_:
-        listed = " and ".join(f'layers="{arm}"' for arm in open_)
-        more = [kinds[arm].more_pairs for arm in open_]
+    rest = {finding.arm: finding.answer for finding in effects.findings if finding.arm not in effects.harmful}
+    parts = [f"Do not use {harmful}."] if harmful else []
+    if equal := [arm for arm, answer in rest.items() if answer.kind == "equivalent"]:
+        parts.append(f"GC with {_layers(equal)} makes no difference that matters: leave it off or on.")
+    undecided = {arm: answer for arm, answer in rest.items() if answer.kind == "inconclusive"}
+    if lagging := [arm for arm, answer in undecided.items() if answer.because == "batch norm"]:
+        parts.append(
+            f"Inconclusive for {_layers(lagging)}, because the difference comes from BatchNorm's running statistics: "
+            "compare again with --recalibrate-bn."
+        )
+    if diverging := [arm for arm, answer in undecided.items() if answer.because == "divergence"]:
+        parts.append(
+            f"Inconclusive for {_layers(diverging)}, because runs diverged: lower the learning rate."
+        )
+    if few := [arm for arm, answer in undecided.items() if not answer.because]:
+        more = [rest[arm].more_pairs for arm in few]
         known = [count for count in more if count is not None]
-        pairs = f" Add about {max(known)} pairs." if len(known) == len(more) else ""
-        parts.append(f"Inconclusive: {listed}.{pairs}")
+        pairs = f": add about {max(known)} pairs" if len(known) == len(more) else ""
+        parts.append(f"Inconclusive for {_layers(few)}{pairs}.")
     return " ".join(parts)
+
+
+def _layers(arms: Sequence[str]) -> str:
+    """Arms as the options of `attach`: `layers="all", layers="hidden"`."""
+    return ", ".join(f'layers="{arm}"' for arm in arms)
 
 
 def print_arms(console: Console, effects: ArmEffects, table: Table) -> None:
@@ -176,10 +180,13 @@ def print_arms(console: Console, effects: ArmEffects, table: Table) -> None:
 
     console.print(Padding(_seeds_grid(effects), (0, 0, 1, 2), expand=False))
     grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for number, name in enumerate(table.header):
-        grid.add_column(name, justify="left" if number == 0 else "right")
+    shown = [
+        number for number, name in enumerate(table.header) if name != WEIGHTS
+    ]  # the facts above have them
+    for number in shown:
+        grid.add_column(table.header[number], justify="right" if number else "left")
     for row in table.rows:
-        grid.add_row(*row)
+        grid.add_row(*(row[number].replace(" ", NBSP) for number in shown))
     console.print(f"  [bold]{TITLE}[/bold]", highlight=False)
     console.print(Padding(grid, (0, 0, 1, 2), expand=False))
     for line in (*effect_sentences(effects), *table.notes):
@@ -194,8 +201,7 @@ def _seeds_grid(effects: ArmEffects) -> Grid:
     grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 3, 0, 0))
     for name in ("seed", "without GC", *(f"GC: {finding.arm}" for finding in effects.findings)):
         grid.add_column(name, justify="right")
-    places = min((decimals(f) for f in effects.findings if f.comparison), default=2)
-    epoch = effects.findings[0].epoch
+    places, epoch = _places(effects), effects.findings[0].epoch
     base = {run.seed: run for finding in effects.findings for run in finding.without}
     arms = [{run.seed: run for run in finding.with_} for finding in effects.findings]
     for seed in sorted(base):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.speed import Ratio, Speed
 from gradcent_lab.experiment.metric_name import split_metric_name
@@ -41,6 +43,28 @@ def speed_sentences(finding: Finding) -> list[str]:
             else (f"{censored} runs that never reach the target count")
         )
         lines.append(f"{runs} with all {speed.epochs} epochs, which draws the ratio towards 1.")
+    return lines
+
+
+def arm_speed_sentences(findings: Sequence[Finding]) -> list[str]:
+    """Return the speed of several arms with GC: the common target once, then a sentence for each arm."""
+    measured = [(finding, finding.speed) for finding in findings if finding.speed is not None]
+    if not measured:
+        return []
+    lines = [speed_sentences(measured[0][0])[0].partition(" and ")[0] + "."]
+    for finding, speed in measured:
+        n = len(speed.with_)
+        text = f"{finding.arm}: reached by {speed.reached_with} of {n} runs"
+        if speed.ratio is not None:
+            first, later = speed.first
+            text += f"; {_ratio(speed.ratio)} the epochs and steps, first in {first} of {n} pairs, later in {later}"
+        if speed.seconds_ratio is not None:
+            text += f"; in seconds {_ratio(speed.seconds_ratio)}"
+        lines.append(f"{text}.")
+    lines.append(
+        f"Runs that never reach the target count with all {measured[0][1].epochs} epochs, which draws the ratios "
+        "towards 1."
+    )
     return lines
 
 

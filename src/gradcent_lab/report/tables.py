@@ -99,11 +99,7 @@ def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
         )
     controlled = [f for f in findings if f.control is not None and f.comparison is not None]
     if controlled:
-        recalibrated = controlled[0].without[0].config.get("settings", {}).get("recalibrate_bn")
-        other = "running instead of re-estimated" if recalibrated else "re-estimated instead of running"
-        lines.append(
-            f"{CONTROL}: the difference at the last epoch, on the same weights, with {other} BatchNorm statistics."
-        )
+        lines.append(control_note(controlled[0]))
     for finding in findings:
         if finding.unpaired:
             seeds = ", ".join(map(str, finding.unpaired))
@@ -125,6 +121,13 @@ def notes(findings: Sequence[Finding]) -> tuple[str, ...]:
     several = not corrected or len({f.cell for f in findings}) > 1
     many = multiple_comparisons([f.comparison for f in findings if f.comparison]) if several else None
     return tuple(lines + ([many] if many else []))
+
+
+def control_note(finding: Finding) -> str:
+    """Return what the column of the control shows."""
+    recalibrated = finding.without[0].config.get("settings", {}).get("recalibrate_bn")
+    other = "running instead of re-estimated" if recalibrated else "re-estimated instead of running"
+    return f"{CONTROL}: the difference at the last epoch, on the same weights, with {other} BatchNorm statistics."
 
 
 def other_epoch(findings: Sequence[Finding]) -> list[Table]:

@@ -106,9 +106,9 @@ def test_false_alarms_over_several_arms_stay_below_five_percent():
 def test_table_and_sentences_say_where_the_effect_comes_from():
     gains = {"all": 4, "hidden": 3, "input": 1}
     result = effects(gains)
-    table = arms_table(result, {"all": "4 of 9 tensors, 99 %"})
+    table = arms_table(result, {"all": "4 of 9, 99 %"})
     assert [row[0] for row in table.rows] == ["none", "all layers", "the hidden layers", "the input layer"]
-    assert table.rows[1][1] == "4 of 9 tensors, 99 %"
+    assert table.rows[1][1] == "4 of 9, 99 %"
     assert "98.3 % interval" in table.header
     assert "Bonferroni for 3 arms" in table.notes[0]
     whole, part = (result.finding(arm).comparison.difference for arm in ("all", "hidden"))

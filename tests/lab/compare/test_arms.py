@@ -38,25 +38,30 @@ def signed(value, places):
 
 def test_arms_are_paired_corrected_and_recomputed(capsys):
     assert main(["compare", *WORDS, "--seeds", "5"]) == 0
-    text = capsys.readouterr().out
+    text = capsys.readouterr().out.replace("\N{NO-BREAK SPACE}", " ")
     values = last_values()
     assert {arm: len(runs) for arm, runs in values.items()} == dict.fromkeys(
         ("off", "all", "hidden", "input"), 5
     )
     rows = {row["arm"]: row for row in csv.DictReader(Path("out/table.csv").read_text().splitlines())}
+    # two digits of the smaller deviation of a pair of arms; the coarsest of these for all
+    spreads = [
+        min(statistics.stdev(values["off"]), statistics.stdev(values[arm]))
+        for arm in ("all", "hidden", "input")
+    ]
+    places = min(min(5, max(1, 1 - math.floor(math.log10(spread)))) for spread in spreads)
     for arm in ("all", "hidden", "input"):
         test = stats.ttest_rel(values[arm], values["off"])
         low, high = test.confidence_interval(1 - 0.05 / 3)
         assert (float(rows[arm]["low"]), float(rows[arm]["high"])) == pytest.approx((low, high))
         difference = statistics.fmean(values[arm]) - statistics.fmean(values["off"])
-        spread = min(s for s in (statistics.stdev(values["off"]), statistics.stdev(values[arm])) if s)
-        places = min(5, max(1, 1 - math.floor(math.log10(spread))))
         line = next(line for line in text.splitlines() if line.strip().startswith(NAMES[arm]))
         assert f"[{signed(low, places)}, {signed(high, places)}]" in line
         assert signed(difference, places) in line
     assert "Where the effect comes from" in text
     assert "Bonferroni for 3 arms" in text
-    assert "all: Target" in text
+    assert text.count("Target accuracy") == 1
+    assert "input: reached by" in text
     page = Path("out/report.html").read_text()
     assert "Where the effect comes from" in page
     assert f"gradcent compare {HERE}:toy --seeds 5 --arms off,all,hidden,input" in page
