@@ -35,6 +35,7 @@ from gradcent_lab.report.wording import MEANING, advise, conclude
 from gradcent_lab.store.atomic_files import make_folder, write_atomically
 from gradcent_lab.store.records import RunRecord
 
+_NONE = ' class="none"'  # a cell without a value, which a phone leaves out
 PHONE = 4.2  # inches: the width of a figure that a phone shows
 
 
@@ -153,7 +154,8 @@ def _plain_table(table: Table) -> str:
     for first, *rest in table.rows:
         cells = [f'<th scope="row">{_e(first)}</th>']
         cells += [
-            f'<td data-label="{_e(n)}">{_e(v)}</td>' for n, v in zip(table.header[1:], rest, strict=True)
+            f'<td data-label="{_e(n)}"{_NONE if v == DASH else ""}>{_e(v)}</td>'
+            for n, v in zip(table.header[1:], rest, strict=True)
         ]
         rows.append(f"<tr>{''.join(cells)}</tr>")
     return (
@@ -168,7 +170,7 @@ def _table(table: Table, findings: Sequence[Finding]) -> str:
     for row, finding in zip(table.rows, findings, strict=True):
         cells = [f'<th scope="row">{_e(row[0])}</th>']
         for name, value in zip(table.header[1:-1], row[1:-1], strict=True):
-            kind = ' class="none"' if value == DASH else ""
+            kind = _NONE if value == DASH else ""
             cells.append(f'<td data-label="{_e(name)}"{kind}>{_e(value)}</td>')
         cells.append(f'<td data-label="verdict">{_pill(finding.answer)}</td>')
         rows.append(f"<tr>{''.join(cells)}</tr>")
