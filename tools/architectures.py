@@ -4,46 +4,31 @@
     python tools/architectures.py timm vit swin   # one library, architectures whose names contain a word
 
 Writes one line per architecture to results/architectures.jsonl, which `docs/layouts.md` shows as a table. The test of
-agreement (tests/plan/test_architectures.py) runs the list `QUICK`.
+agreement (tests/plan/test_architectures.py) runs the list `QUICK`. An interrupted run continues where it was.
 """
 
 from __future__ import annotations
 
-import inspect
+import contextlib
 import json
 import logging
 import re
+import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
+from architecture_models import build, candidates, names_of
 from torch import nn
 
+__all__ = ["build", "compare", "quick"]
 RESULTS = Path(__file__).parent.parent / "results" / "architectures.jsonl"
+PARTIAL = RESULTS.with_suffix(".partial")  # the lines of a run that is not finished
+LIMIT = 240  # seconds for one architecture
 LIBRARIES = ("torchvision", "timm", "transformers")
-
-# Small values for the sizes that configurations of transformers share.
-SMALL: dict[str, int] = {
-    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embed_dim"), 64),
-    **dict.fromkeys(("hidden_dim", "intermediate_size", "ffn_dim", "d_ff", "n_inner"), 96),
-    **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 96),
-    **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size"), 48),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), 2),
-    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers"), 2),
-    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
-    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
-    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts"), 4),
-    **dict.fromkeys(("head_dim", "d_kv", "v_head_dim", "q_lora_rank", "kv_lora_rank"), 16),
-    **dict.fromkeys(("qk_nope_head_dim", "qk_rope_head_dim", "patch_size"), 8),
-    **dict.fromkeys(("max_position_embeddings", "n_positions"), 64),
-    **dict.fromkeys(("num_key_value_heads", "num_experts_per_tok"), 2),
-    **dict.fromkeys(("first_k_dense_replace", "n_group", "topk_group"), 1),
-    **{"vocab_size": 128, "image_size": 32, "pad_token_id": 0},
-}
 
 QUICK = """
 torchvision: alexnet convnext_tiny densenet121 efficientnet_b0 efficientnet_v2_s googlenet inception_v3 maxvit_t mnasnet0_5
@@ -66,70 +51,6 @@ def quick() -> list[tuple[str, str]]:
         library, _, names = line.partition(":")
         pairs += [(library, name) for name in names.split()]
     return pairs
-
-
-def build(library: str, name: str) -> tuple[nn.Module, Any]:
-    """Return a model on the meta device, and an example for it."""
-    return {"torchvision": _torchvision, "timm": _timm, "transformers": _transformers}[library](name)
-
-
-def _on_meta(make: Callable[[], nn.Module]) -> nn.Module:
-    try:
-        with torch.device("meta"):
-            return make()
-    except (NotImplementedError, RuntimeError):  # reads values while it is built
-        return make().to("meta")
-
-
-def _torchvision(name: str) -> tuple[nn.Module, Any]:
-    import torchvision
-
-    backbone = "weights_backbone" in inspect.signature(torchvision.models.get_model_builder(name)).parameters
-    options: dict[str, Any] = {"weights": None} | ({"weights_backbone": None} if backbone else {})
-    model = _on_meta(lambda: torchvision.models.get_model(name, **options))
-    image = (3, 299, 299) if "inception" in name else (3, 224, 224)
-    if type(model).__module__.startswith("torchvision.models.video"):
-        image = (3, 16, 224, 224)
-    if type(model).__module__.startswith("torchvision.models.optical_flow"):
-        return model, (torch.empty(1, 3, 128, 128), torch.empty(1, 3, 128, 128))
-    if type(model).__module__.startswith("torchvision.models.detection"):
-        raise ValueError("detection models read values in their forward pass")
-    return model, torch.empty(2, *image)
-
-
-def _timm(name: str) -> tuple[nn.Module, Any]:
-    import timm
-
-    model = _on_meta(lambda: timm.create_model(name, pretrained=False))
-    return model, torch.empty(2, *model.default_cfg.get("input_size", (3, 224, 224)))
-
-
-def _transformers(name: str) -> tuple[nn.Module, Any]:
-    import transformers
-
-    kind = transformers.CONFIG_MAPPING[name]
-    default = kind()
-    sizes = {key: value for key, value in SMALL.items() if type(getattr(default, key, None)) is int}
-    if "qk_rope_head_dim" in sizes:
-        sizes.pop("head_dim", None)  # computed from the other two
-    try:
-        config = kind(**sizes)
-        model = _on_meta(lambda: transformers.AutoModel.from_config(config))
-    except Exception:  # the sizes do not fit together: Swin's heads per stage, for example
-        config = default
-        model = _on_meta(lambda: transformers.AutoModel.from_config(config))
-    arguments = inspect.signature(model.forward).parameters
-    tokens = torch.ones(2, 12, dtype=torch.long)
-    if "input_ids" in arguments:
-        decoder = {"decoder_input_ids": tokens} if "decoder_input_ids" in arguments else {}
-        return model, {"input_ids": tokens, **decoder}
-    if "pixel_values" in arguments:
-        size = getattr(config, "image_size", 32)
-        height, width = (size, size) if isinstance(size, int) else size
-        return model, {"pixel_values": torch.empty(2, getattr(config, "num_channels", 3), height, width)}
-    if "input_values" in arguments:
-        return model, {"input_values": torch.empty(2, 4000)}
-    raise ValueError(f"no example for a forward pass with {', '.join(list(arguments)[:4])}")
 
 
 def compare(model: nn.Module, example: Any) -> dict[str, Any]:
@@ -172,21 +93,6 @@ def compare(model: nn.Module, example: Any) -> dict[str, Any]:
     }
 
 
-def names_of(library: str) -> list[str]:
-    """Return the names of all architectures of a library."""
-    if library == "torchvision":
-        import torchvision
-
-        return sorted(torchvision.models.list_models())
-    if library == "timm":
-        import timm
-
-        return sorted(timm.list_models())
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-    return sorted(CONFIG_MAPPING_NAMES)
-
-
 def representatives(library: str) -> list[str]:
     """Return all architectures of a library, but of timm the first two of each family of names and the quick list."""
     names = names_of(library)
@@ -200,22 +106,40 @@ def representatives(library: str) -> list[str]:
     return [name for name in names if name in chosen]
 
 
-def run(pairs: list[tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """Compare architectures one by one; those that do not build or run get the reason."""
-    for library, name in pairs:
-        line: dict[str, Any] = {"library": library, "name": name}
-        try:
-            model, example = build(library, name)
-        except Exception as error:
-            reason = re.sub(r"'?/\S*", "…", str(error).splitlines()[0])  # no paths of this machine
-            yield line | {"not_built": f"{type(error).__name__}: {reason[:120]}"}
-            continue
-        try:
-            yield line | compare(model, example)
-        except ValueError as error:
-            yield line | {
-                "not_run": f"{type(error.__cause__ or error).__name__}: {str(error.__cause__ or error)[:120]}"
-            }
+def run_one(library: str, name: str) -> dict[str, Any]:
+    """Compare one architecture; if none of its candidates builds or runs, the line has the first one's reason."""
+    line: dict[str, Any] = {"library": library, "name": name}
+    failure: dict[str, str] = {}
+    try:
+        with _time_limit(LIMIT):
+            for model, example in candidates(library, name):
+                try:
+                    return line | compare(model, example)
+                except ValueError as error:
+                    failure = failure or {"not_run": _reason(error.__cause__ or error)}
+    except Exception as error:
+        failure = failure or {"not_built": _reason(error)}
+    return line | (failure or {"not_built": "no example for its forward pass"})
+
+
+def _reason(error: BaseException) -> str:
+    first = (str(error).strip() or "no message").splitlines()[0]
+    without_paths = re.sub(r"'?/[^ ]*", "…", first)  # paths of this machine
+    return f"{type(error).__name__}: {without_paths[:120]}"
+
+
+@contextlib.contextmanager
+def _time_limit(seconds: int) -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"took more than {seconds} s")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, previous)
 
 
 def main(arguments: list[str]) -> int:
@@ -226,15 +150,27 @@ def main(arguments: list[str]) -> int:
     words = [argument for argument in arguments if argument not in LIBRARIES]
     pairs = [(library, name) for library in libraries for name in representatives(library)]
     pairs = [pair for pair in pairs if not words or any(word in pair[1] for word in words)]
-    lines = []
-    for line in run(pairs):
-        lines.append(line)
-        print(json.dumps(line), flush=True)
-    if not words and tuple(libraries) == LIBRARIES:
-        RESULTS.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    disagreeing = [line["name"] for line in lines if line.get("disagreements")]
+    whole = not words and tuple(libraries) == LIBRARIES
+    lines = _read(PARTIAL) if whole else {}  # what an interrupted run has done
+    for pair in pairs:
+        if pair in lines:
+            continue
+        lines[pair] = run_one(*pair)
+        print(json.dumps(lines[pair]), flush=True)
+        if whole:
+            with PARTIAL.open("a") as file:
+                file.write(f"{json.dumps(lines[pair])}\n")
+    if whole:
+        RESULTS.write_text("".join(f"{json.dumps(lines[pair])}\n" for pair in pairs))
+        PARTIAL.unlink(missing_ok=True)
+    disagreeing = [name for (_, name), line in lines.items() if line.get("disagreements")]
     print(f"{len(lines)} architectures, disagreements in {disagreeing or 'none'}", file=sys.stderr)
     return 1 if disagreeing else 0
+
+
+def _read(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return {(line["library"], line["name"]): line for line in lines}
 
 
 if __name__ == "__main__":
