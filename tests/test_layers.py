@@ -17,7 +17,7 @@ LAYERS = {
             ["operator", "plan"],
             ["kernels", "compile_ops"],
             ["dtensor"],
-            ["functional"],
+            ["functional", "options"],
             ["attachment"],
             ["step_hooks", "gradient_hooks"],
             ["optim"],

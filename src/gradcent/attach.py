@@ -10,11 +10,12 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from .attachment import ATTACHMENTS, At, Attachment, Decay, NonFinite, Options
+from .attachment import ATTACHMENTS, Attachment
 from .dtensor import centralize as sharded
 from .gradient_hooks import hooked_handles
 from .operator import vector_means
 from .optim._class_exchange import centralized_class, plain_class
+from .options import At, Decay, NonFinite, Options
 from .plan import ExampleForward, Layers, Overrides, Plan, models_of
 from .plan.planner import MIN_LENGTH
 

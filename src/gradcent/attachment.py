@@ -1,4 +1,4 @@
-"""The attachment: the plan and the options of GC on one optimizer, and what they mean in a step.
+"""The attachment: the plan and the options of GC on one optimizer, which its steps read.
 
 An attachment is not part of checkpoints: `state_dict()` is the plain optimizer's, so checkpoints can be exchanged
 between both. Copies and pickles of the optimizer contain it (see `optim/_base.py`).
@@ -10,50 +10,25 @@ import itertools
 import warnings
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .decay import decay_kind
-from .dtensor.centralize import UpdateProjection
+from .dtensor.update import UpdateProjection
 from .kernels.layout_cache import LayoutCache
 from .layout import Layout
-from .plan import ExampleForward, Layers, Overrides, Plan, ReasonCode
-from .plan.planner import LAYERS, MIN_LENGTH, check_min_length
+from .options import Options
+from .plan import ExampleForward, Plan, ReasonCode
 
-At = Literal["gradient", "update"]
-Decay = Literal["auto", "coupled", "decoupled"]
-NonFinite = Literal["propagate", "raise", "skip_step"]
-KERNELS = ("auto", "native", "triton", "foreach", "reference")
 SWITCH = "centralize"  # the key of a param group that turns GC on or off for it
 
 _identities = itertools.count()
 ATTACHMENTS: weakref.WeakSet[Attachment] = (
     weakref.WeakSet()
 )  # in use now; attach_to_gradients warns about them
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The user's choices, checked."""
-
-    layers: Layers = "all"
-    at: At = "gradient"
-    decay: Decay = "auto"
-    overrides: Overrides | None = None
-    kernel: str = "auto"
-    nonfinite: NonFinite = "propagate"
-    min_length: int = MIN_LENGTH
-
-    def __post_init__(self) -> None:
-        check_min_length(self.min_length)
-        _one_of("layers", self.layers, LAYERS)
-        _one_of("at", self.at, ("gradient", "update"))
-        _one_of("decay", self.decay, ("auto", "coupled", "decoupled"))
-        _one_of("kernel", self.kernel, KERNELS)
-        _one_of("nonfinite", self.nonfinite, ("propagate", "raise", "skip_step"))
 
 
 class Attachment:
@@ -301,8 +276,3 @@ class Attachment:
 
 def _planned_shape(parameter: Tensor) -> tuple[int, ...]:
     return tuple(getattr(parameter, "ds_shape", parameter.shape))
-
-
-def _one_of(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

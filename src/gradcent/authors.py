@@ -1,8 +1,8 @@
-"""The names of the authors' released code, for those who come from it; see docs/migration.md.
+"""The optimizers of the authors' released code under their names; see docs/migration.md.
 
-Each takes what the authors' class took, plus the model, because which elements form a weight vector
-is a property of the layer: their rule "any tensor of more than one dim" gets transposed convolutions
-wrong and freezes `Linear(1, n)`. What they compute is the paper's: P(g + λw) where decay is coupled.
+Each takes the arguments of the authors' class and the model. The model is needed because the layer decides which
+elements form a weight vector: the authors' rule "any tensor of more than one dim" averages transposed convolutions
+over the wrong dims and freezes `Linear(1, n)`. The optimizers compute the paper's P(g + λw) where decay is coupled.
 
 >>> model = torch.nn.Linear(3, 2)
 >>> optimizer = SGD_GC(model.parameters(), lr=0.1, model=model)
@@ -41,11 +41,11 @@ def _named(name: str, make: Callable[..., torch.optim.Optimizer], **fixed: Any) 
 
 
 def _flags(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Translate the later code's `use_gc, gc_conv_only, gc_loc`; each is obeyed."""
+    """Translate the options `use_gc`, `gc_conv_only` and `gc_loc` of the authors' later code."""
     given = dict(kwargs)
     for flag, name in (("use_gc", "centralize"), ("gc_conv_only", "layers"), ("gc_loc", "at")):
         if flag in given and name in given:
-            raise TypeError(f"{flag} and {name} are the same choice: give one of them")
+            raise TypeError(f"{flag} and {name} are the same option: pass one of them")
     if "use_gc" in given:
         given["centralize"] = bool(given.pop("use_gc"))
     if "gc_conv_only" in given:

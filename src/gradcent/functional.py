@@ -6,6 +6,7 @@ from torch import Tensor
 
 from . import operator
 from .dtensor import centralize as sharded
+from .dtensor.shard import is_sharded
 from .layout import Layout
 
 
@@ -21,7 +22,7 @@ def centralize(
     tensor([[-2., -1.,  3.]])
     """
     operator.check(tensor, layout, weight)
-    if sharded.is_sharded(tensor):
+    if is_sharded(tensor):
         weights = [tensor if weight is None else weight]
         return sharded.centralized([tensor], [layout], weights, decay=decay if weight is not None else 0.0)[0]
     return operator.centralize(tensor, layout, weight=weight, decay=decay)

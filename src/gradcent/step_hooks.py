@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .attachment import Attachment
 from .dtensor import centralize as sharded
-from .dtensor.centralize import UpdateProjection
+from .dtensor.update import UpdateProjection
 
 
 class StepHooks:
@@ -139,8 +139,8 @@ class StepHooks:
             ]
             where = ", ".join(names[:3]) or "another rank"
             changed = (
-                f"found when the step called its closure for the {self.evaluations}. time, after it had changed "
-                "parameters: load a checkpoint before you go on"
+                f"found in call {self.evaluations} of the closure, when the step had already changed parameters: load "
+                "a checkpoint before you continue"
                 if self.evaluations > 1
                 else "no parameter was changed"
             )

@@ -13,8 +13,8 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from gradcent import Layout, centralize
-from gradcent.dtensor.centralize import _shifted, _sums
 from gradcent.dtensor.geometry import _held, _sharding, share
+from gradcent.dtensor.shard import shifted, sums_of
 
 
 def play(tensor: torch.Tensor, layout: Layout, placements: tuple, mesh: tuple[int, ...]) -> torch.Tensor:
@@ -32,7 +32,7 @@ def play(tensor: torch.Tensor, layout: Layout, placements: tuple, mesh: tuple[in
         assert shares[rank].reduce == shares[ranks[0]].reduce, "ranks must agree on the collectives"
         if shares[rank].layout is None:
             key = tuple(index for axis, index in enumerate(rank) if axis not in shares[rank].reduce)
-            totals[key] = totals.get(key, 0) + _sums(local, shares[rank])
+            totals[key] = totals.get(key, 0) + sums_of(local, shares[rank])
     result = torch.full_like(tensor, math.nan)
     for rank in ranks:
         held = shares[rank]
@@ -40,7 +40,7 @@ def play(tensor: torch.Tensor, layout: Layout, placements: tuple, mesh: tuple[in
         if held.layout is not None:
             local = centralize(locals_[rank], held.layout) if locals_[rank].numel() else locals_[rank]
         else:
-            local = _shifted(locals_[rank], held, totals[key])
+            local = shifted(locals_[rank], held, totals[key])
         where = [
             torch.tensor(list(_held(shape[dim], _sharding(placements, mesh, dim), rank)), dtype=torch.long)
             for dim in range(tensor.ndim)

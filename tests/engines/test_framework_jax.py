@@ -347,3 +347,60 @@ def test_any_function_is_planned_from_its_jaxpr() -> None:
             moved = jnp.abs(trained[name] - params[name]).max()
             assert moved > 1e-4
             assert drift < 1e-2 * moved
+
+
+def test_roles_of_a_function() -> None:
+    """Layers that read the inputs are input layers; behind a contraction or a table look-up they are hidden."""
+    shapes = {
+        "stem": (6, 8),
+        "hidden": (8, 8),
+        "table": (9, 8),
+        "word": (8, 8),
+        "cell": (8, 8),
+        "drive": (6, 8),
+    }
+    params = {
+        name: jax.random.normal(jax.random.key(number), shape)
+        for number, (name, shape) in enumerate(shapes.items())
+    }
+
+    def apply(p: Any, x: Any, ids: Any) -> Any:
+        h = jnp.tanh((x - x.mean(0)) @ p["stem"]) @ p["hidden"] + p["table"][ids] @ p["word"]
+        start = jnp.zeros(8)
+        last, _ = jax.lax.scan(lambda c, row: (jnp.tanh(c @ p["cell"] + row @ p["drive"]), None), start, x)
+        return h.sum() + last.sum()
+
+    inputs = (params, jnp.ones((4, 6)), jnp.arange(4))
+    roles = {entry.name: entry.role for entry in explain(apply, *inputs).entries}
+    expected = {"stem": "input", "drive": "input", "hidden": "hidden", "word": "hidden", "cell": "hidden"}
+    assert roles == {**expected, "table": None}
+    for role in ("input", "hidden"):
+        plan = explain(apply, *inputs, layers=role)
+        chosen = {entry.name for entry in plan.entries if entry.layout is not None}
+        assert chosen == {name for name, value in expected.items() if value == role}
+
+
+def test_roles_and_lengths_are_refused_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"pass the model's function, centralize\(apply, params, x"):
+        explain(nn.Dense(4), jnp.zeros((2, 5)), layers="hidden")
+    with pytest.raises(ValueError, match="min_length must be an integer of 2 or more"):
+        explain(nn.Dense(4), jnp.zeros((2, 5)), min_length=1)
+
+
+def test_min_length() -> None:
+    class Two(nn.Module):
+        @nn.compact
+        def __call__(self, x: Any) -> Any:
+            return nn.Dense(3, name="out")(nn.Dense(2, name="narrow")(x))
+
+    def chosen(**options: Any) -> set[str]:
+        plan = explain(Two(), jnp.zeros((2, 5)), **options)
+        return {entry.name for entry in plan.entries if entry.layout is not None}
+
+    assert chosen() == {"narrow.kernel"}
+    assert chosen(min_length=2) == {"narrow.kernel", "out.kernel"}
+    gradients = {
+        "params": {"narrow": {"kernel": jnp.ones((5, 2))}, "out": {"kernel": jnp.arange(6.0).reshape(2, 3)}}
+    }
+    centralized, _ = centralize(Two(), jnp.zeros((2, 5)), min_length=2).update(gradients, optax.EmptyState())
+    assert jnp.allclose(centralized["params"]["out"]["kernel"].mean(0), 0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..layout import Layout
 from ..plan.entry import Answer, Reason, ReasonCode
-from ..plan.planner import Parameter, Resolved, Use
+from ..plan.parameter import Parameter, Resolved, Use
 from . import require
 
 Path = tuple[str, ...]
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 
 
 class JaxRules:
-    """The rules for Flax and Equinox modules (:class:`gradcent.plan.planner.Resolver`).
+    """The rules for Flax and Equinox modules (:class:`gradcent.plan.parameter.Resolver`).
 
     ``layer_shapes`` gives, where it is known, the shape that a parameter has in a single layer; the parameter itself
     has one dim more where scan or vmap stacked several layers.

@@ -1,7 +1,7 @@
 """Find the weight vectors of any JAX function: ``dot_general`` and ``conv_general_dilated`` carry their dims.
 
 The function is turned into a jaxpr, and each array of it is traced back to the parameter it is a view of, as
-``gradcent/plan/watch.py`` does for torch. Nothing is computed.
+``gradcent/plan/watch.py`` does for torch. Nothing is computed, so there are roles but no levels.
 """
 
 from __future__ import annotations
@@ -12,16 +12,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..plan.provenance import Decoded, Factor, layout_of
-from ..plan.traced import Finding, Traced
+from ..plan.traced import Finding, Role, Traced
+from ..plan.usage import Origin
 from . import require
 
 
 @dataclass(frozen=True)
 class Array:
-    """What is known of one array: whether it depends on the data, and the parameters that it holds."""
+    """What is known of one array: what it depends on, and the parameters that it holds."""
 
-    is_data: bool = False
+    origin: Origin = Origin.CONSTANT
     held: tuple[tuple[int, Decoded], ...] = ()  # (parameter, the factors that each dim walks over)
+
+    @property
+    def is_data(self) -> bool:
+        """Whether a layer may read it as its input."""
+        return self.origin > Origin.CONSTANT
 
 
 @dataclass
@@ -30,6 +36,7 @@ class Usage:
 
     contracted: set[frozenset[Factor]] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
+    origins: set[Origin] = field(default_factory=set)  # of the data that it is contracted with
     other: set[str] = field(default_factory=set)
 
 
@@ -46,29 +53,35 @@ def trace(function: Callable[..., Any], params: Any, inputs: Sequence[Any]) -> l
     jaxpr = jax.make_jaxpr(flat)(*leaves, *flat_inputs).jaxpr
     usages = [Usage() for _ in leaves]
     arrays = [Array(held=((index, _identity(leaf.shape)),)) for index, leaf in enumerate(leaves)]
-    _run(jaxpr, [*arrays, *[Array(is_data=True)] * len(flat_inputs)], usages)
+    _run(jaxpr, [*arrays, *[Array(Origin.INPUT)] * len(flat_inputs)], usages)
     return [_conclude(tuple(leaf.shape), usage) for leaf, usage in zip(leaves, usages, strict=True)]
 
 
 def _conclude(shape: tuple[int, ...], usage: Usage) -> Traced:
     kind: Any = "conv" if "conv" in usage.kinds else "linear" if usage.kinds else None
+    role: Role | None = None
+    if usage.origins:
+        role = "input" if Origin.INPUT in usage.origins else "hidden"
+
+    def left_alone(finding: Finding, text: str) -> Traced:
+        return Traced(finding, None, text, kind, role)
+
     if "gather" in usage.other:
-        return Traced(Finding.INDEXED, None, "used by indexing, as an embedding table is", kind)
+        return left_alone(Finding.INDEXED, "used by indexing, as an embedding table is")
     if not usage.contracted:
         if usage.other - {"elementwise"}:
-            return Traced(Finding.UNCLEAR, None, f"used by {', '.join(sorted(usage.other))}", kind)
+            return left_alone(Finding.UNCLEAR, f"used by {', '.join(sorted(usage.other))}")
         if usage.other:
-            text = "used elementwise only: no output contracts over it"
-            return Traced(Finding.ELEMENTWISE, None, text, kind)
+            return left_alone(Finding.ELEMENTWISE, "used elementwise only: no output contracts over it")
         return Traced(Finding.UNREACHED, None, "not reached by the example")
     if len(usage.contracted) > 1:
         text = "contracted over different dims in different places: choose by override"
-        return Traced(Finding.AMBIGUOUS, None, text, kind)
+        return left_alone(Finding.AMBIGUOUS, text)
     layout = layout_of(shape, next(iter(usage.contracted)))
     if layout is None:
         text = "its weight vectors do not fit a (batch, outer, vectors, inner) view"
-        return Traced(Finding.UNFIT, None, text, kind)
-    return Traced(Finding.CONTRACTED, layout, "", kind)
+        return left_alone(Finding.UNFIT, text)
+    return Traced(Finding.CONTRACTED, layout, "", kind, role)
 
 
 def _run(jaxpr: Any, arguments: Sequence[Array], usages: list[Usage]) -> list[Array]:
@@ -87,15 +100,20 @@ def _run(jaxpr: Any, arguments: Sequence[Array], usages: list[Usage]) -> list[Ar
 def _step(equation: Any, operands: list[Array], usages: list[Usage]) -> list[Array]:
     name, params = equation.primitive.name, equation.params
     count = len(equation.outvars)
-    is_data = any(operand.is_data for operand in operands)
+    origin = max((operand.origin for operand in operands), default=Origin.CONSTANT)
+    is_data = origin > Origin.CONSTANT
+    holds_parameter = any(operand.held and not operand.is_data for operand in operands)
     if name in ("dot_general", "conv_general_dilated"):
         _contract(name, params, equation, operands, usages)
-        return [Array(is_data=is_data)] * count
+        learned = is_data and holds_parameter
+        return [Array(Origin.HIDDEN if learned else origin)] * count
     inner = next((params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params), None)
     if inner is not None and name != "while":
         closed = getattr(inner, "jaxpr", inner)
         if name == "scan":
             operands = _of_one_step(operands, params["num_consts"] + params["num_carry"])
+            if len(closed.invars) == len(operands):
+                return _run_scan(closed, operands, params, usages)
         if len(closed.invars) == len(operands):
             return _run(closed, operands, usages)
     if name == "split" and not is_data:
@@ -107,16 +125,31 @@ def _step(equation: Any, operands: list[Array], usages: list[Usage]) -> list[Arr
         for operand in operands:
             for parameter, _ in () if operand.is_data else operand.held:
                 usages[parameter].other.add(use if use != "dynamic_slice" else "gather")
-    return [Array(is_data, held or ())] * count
+    if name == "gather" and holds_parameter:  # a look-up in a table
+        origin = Origin.HIDDEN
+    return [Array(origin, held or ())] * count
 
 
-def _of_one_step(operands: list[Array], kept: int) -> list[Array]:
-    """The body of a scan sees one index of the stacked arguments."""
+def _of_one_step(operands: list[Array], unsliced: int) -> list[Array]:
+    """Return the operands as the body of a scan sees them: one index of the stacked arguments."""
     sliced = [
-        Array(array.is_data, tuple((index, decoded[1:]) for index, decoded in array.held))
-        for array in operands[kept:]
+        Array(array.origin, tuple((index, decoded[1:]) for index, decoded in array.held))
+        for array in operands[unsliced:]
     ]
-    return [*operands[:kept], *sliced]
+    return [*operands[:unsliced], *sliced]
+
+
+def _run_scan(body: Any, operands: list[Array], params: Any, usages: list[Usage]) -> list[Array]:
+    """Go through the body of a scan, again if the first iteration changes the origin of what it carries over."""
+    outputs = _run(body, operands, usages)
+    start, stop = params["num_consts"], params["num_consts"] + params["num_carry"]
+    carried = [
+        Array(max(before.origin, after.origin), before.held)
+        for before, after in zip(operands[start:stop], outputs, strict=False)
+    ]
+    if carried != operands[start:stop]:
+        outputs = _run(body, [*operands[:start], *carried, *operands[stop:]], usages)
+    return outputs
 
 
 def _contract(name: str, params: Any, equation: Any, operands: list[Array], usages: list[Usage]) -> None:
@@ -139,6 +172,7 @@ def _contract(name: str, params: Any, equation: Any, operands: list[Array], usag
             if repeated or any(factor.dim is None for factor in factors):
                 usages[parameter].other.add("elementwise")
                 continue
+            usages[parameter].origins.add(operands[other].origin)
             usages[parameter].contracted.add(frozenset(factors))
             usages[parameter].kinds.add(kind)
 

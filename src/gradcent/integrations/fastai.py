@@ -2,9 +2,9 @@
 
     learn = vision_learner(…, cbs=gradcent.integrations.fastai.CentralizeCallback())
 
-fastai's optimizers are not torch's, but lists of small functions. Where one of them is `l2_reg`, which
-adds λw to the gradient, the paper's P(g + λw) is used; `weight_decay`, the default, is decoupled. An
-`OptimWrapper` around a torch optimizer is attached to as usual.
+fastai's optimizers are lists of small functions, not torch optimizers. If one of the functions is `l2_reg`, which
+adds λw to the gradient, the paper's P(g + λw) is used; `weight_decay`, the default, is decoupled. For an
+`OptimWrapper` around a torch optimizer the callback calls :func:`gradcent.attach`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..attachment import Options
 from ..dtensor import centralize as sharded
+from ..options import Options
 from ..plan import Plan
 from . import announce, attach_and_log, innermost, require
 from ._first_batch import EXAMPLE, batch_of, with_example
@@ -39,7 +39,7 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
         self.plan: Plan | None = None
 
     def before_fit(self) -> None:
-        """The optimizer is made by now."""
+        """Attach, or plan the model; the optimizer exists by now."""
         inner = innermost(self.learn.opt)
         if isinstance(inner, torch.optim.Optimizer):
             options = with_example(self.learn.model, self.options, lambda: batch_of(self.learn.dls.train))
@@ -62,17 +62,17 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
         announce(self.plan)
 
     def before_step(self) -> None:
-        """Gradients are unscaled and clipped."""
+        """Centralize the gradients, which are unscaled and clipped by now."""
         if self.plan is None:
             return
         optimizer = self.learn.opt
-        coupled = any(getattr(each, "__name__", "") == "l2_reg" for each in optimizer.cbs)
+        coupled = any(getattr(callback, "__name__", "") == "l2_reg" for callback in optimizer.cbs)
         with torch.no_grad():
-            for parameters, hypers in zip(optimizer.param_lists, optimizer.hypers, strict=True):
-                trained = [each for each in parameters if each.grad is not None and not each.grad.is_sparse]
+            for params, hypers in zip(optimizer.param_lists, optimizer.hypers, strict=True):
+                trained = [param for param in params if param.grad is not None and not param.grad.is_sparse]
                 sharded.centralize_gradients_(
                     trained,
-                    [self.plan.layout(each) for each in trained],
+                    [self.plan.layout(param) for param in trained],
                     decay=hypers.get("wd", 0.0) if coupled else 0.0,
                     kernel=self.checked.kernel,
                 )

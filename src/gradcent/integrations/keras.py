@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 
 from .. import kernels
-from ..attachment import Options
 from ..layout import Layout
 from ..operator import restore_means_, vector_means
+from ..options import Options
 from ..plan import Layers, Plan, Reason, ReasonCode
 from ..plan.entry import Answer
-from ..plan.planner import Override, Parameter, Resolved, Use, plan_parameters
+from ..plan.overrides import Override
+from ..plan.parameter import Parameter, Resolved, Use
+from ..plan.planner import MIN_LENGTH, plan_parameters
 from . import announce, require
 
 if TYPE_CHECKING:
@@ -34,12 +36,14 @@ Overrides = Mapping[str | type, Override]
 _STEP, _APPLY = "_backend_update_step", "_backend_apply_gradients"
 
 
-def explain(model: Any, *, layers: str = "all", overrides: Overrides | None = None) -> Plan:
+def explain(
+    model: Any, *, layers: str = "all", overrides: Overrides | None = None, min_length: int = MIN_LENGTH
+) -> Plan:
     """Plan a Keras model; names are the variables' paths, as in `overrides={"*/dense_2/kernel": None}`.
 
     An override may also name a layer type: `overrides={keras.layers.Dense: None}`.
     """
-    return _plan(model, layers, overrides)[0]
+    return _plan(model, layers, overrides, min_length)[0]
 
 
 def attach(
@@ -49,6 +53,7 @@ def attach(
     layers: Literal["all", "conv", "linear"] = "all",
     at: Literal["gradient", "update"] = "gradient",
     overrides: Overrides | None = None,
+    min_length: int = MIN_LENGTH,
     kernel: str = "auto",
 ) -> Any:
     """Centralize in every step of a Keras optimizer, and return it. Attach again after loading a model from disk."""
@@ -57,7 +62,7 @@ def attach(
             f"Keras runs on {keras.backend.backend()} here; this integration needs KERAS_BACKEND=torch "
             "(see docs/integrations/keras.md for the other backends)"
         )
-    Options(layers=layers, at=at, kernel=kernel)  # raises if an option is wrong
+    Options(layers=layers, at=at, kernel=kernel, min_length=min_length)  # raises if an option is wrong
     while hasattr(optimizer, "inner_optimizer"):  # LossScaleOptimizer
         optimizer = optimizer.inner_optimizer
     if not all(hasattr(optimizer, name) for name in (_STEP, _APPLY)):
@@ -66,7 +71,7 @@ def attach(
         )
     if _STEP in vars(optimizer):
         raise ValueError("gradcent is attached to this optimizer already; gradcent.integrations.keras.detach")
-    plan, layouts = _plan(model, layers, overrides)
+    plan, layouts = _plan(model, layers, overrides, min_length)
     plan.require_something()
     step = _Step(optimizer, layouts, at, kernel)
     setattr(optimizer, _STEP, step)
@@ -130,7 +135,9 @@ class _Step:
         return result
 
 
-def _plan(model: Any, layers: str, overrides: Overrides | None) -> tuple[Plan, dict[int, Layout | None]]:
+def _plan(
+    model: Any, layers: str, overrides: Overrides | None, min_length: int
+) -> tuple[Plan, dict[int, Layout | None]]:
     if not model.built:
         raise ValueError("the model has no variables yet: build it, or call it once, before attaching")
     variables = list(_variables(model))
@@ -143,14 +150,19 @@ def _plan(model: Any, layers: str, overrides: Overrides | None) -> tuple[Plan, d
         )
         for layer, variable in variables
     ]
-    plan = Plan(
-        plan_parameters(parameters, LayerRules(model), layers=cast(Layers, layers), overrides=overrides)
+    entries = plan_parameters(
+        parameters,
+        LayerRules(model),
+        layers=cast(Layers, layers),
+        overrides=overrides,
+        min_length=min_length,
     )
+    plan = Plan(entries)
     return plan, {id(variable): plan.layout(variable.value) for _, variable in variables}
 
 
 class LayerRules:
-    """The rules for Keras layers (:class:`gradcent.plan.planner.Resolver`)."""
+    """The rules for Keras layers (:class:`gradcent.plan.parameter.Resolver`)."""
 
     noun = "variable"
     module_base: type | None = keras.Layer

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..layout import Layout
 from ..plan import Entry, Layers, Override, Plan
-from ..plan.planner import Parameter, Use, check_layers, plan_parameters
+from ..plan.parameter import Parameter, Use
+from ..plan.planner import MIN_LENGTH, ROLES, check_layers, plan_parameters
 from ..plan.traced import Traced
 from . import _jax_layouts as layouts
 from . import _jax_trace, announce, require
@@ -31,17 +32,28 @@ else:
 
 
 def explain(
-    model: Any, *inputs: Any, layers: str = "all", overrides: Mapping[str, Override] | None = None
+    model: Any,
+    *inputs: Any,
+    layers: str = "all",
+    overrides: Mapping[str, Override] | None = None,
+    min_length: int = MIN_LENGTH,
 ) -> Plan:
     """Plan a flax.linen module (with the inputs of its call), a flax.nnx module, an Equinox module, or any function.
 
     For a function ``apply(params, *inputs)`` the inputs are the parameters and an example: ``explain(apply, params,
     x)``. One pass over its jaxpr shows which dims of each parameter are contracted. The plan's keys are the parameters'
-    paths: ``plan.entry(("dense", "kernel"))``.
+    paths: ``plan.entry(("dense", "kernel"))``. A function's layers have roles, so that ``layers="hidden"`` and
+    ``layers="input"`` work; there are no levels, because nothing is computed.
     """
-    check_layers(layers)
+    is_function = _is_function(model)
+    if layers in ROLES and not is_function:
+        raise ValueError(
+            f'layers="{layers}" selects by a layer\'s role, which the jaxpr of a function shows, not a '
+            f"{type(model).__name__}: pass the model's function, centralize(apply, params, x, layers=…)"
+        )
+    check_layers(layers, traced=is_function)
     traced: dict[Any, Traced] | None = None
-    if _is_function(model):
+    if is_function:
         parameters, rules, traced = _trace(model, inputs)
     else:
         parameters, rules = _walk(model, inputs)
@@ -51,6 +63,7 @@ def explain(
             rules,
             layers=cast(Layers, layers),
             overrides=overrides,
+            min_length=min_length,
             trace=None if traced is None else lambda parameter: traced.get(parameter.key),
         )
     )
@@ -58,9 +71,16 @@ def explain(
     return plan
 
 
-def centralize(model: Any, *inputs: Any, layers: str = "all", overrides: Any = None) -> Any:
+def centralize(
+    model: Any,
+    *inputs: Any,
+    layers: str = "all",
+    overrides: Mapping[str, Override] | None = None,
+    min_length: int = MIN_LENGTH,
+) -> Any:
     """Return the transformation for a model (or for a ready :class:`Plan`); arguments as for `explain`."""
-    plan = model if isinstance(model, Plan) else explain(model, *inputs, layers=layers, overrides=overrides)
+    options: dict[str, Any] = {"layers": layers, "overrides": overrides, "min_length": min_length}
+    plan = model if isinstance(model, Plan) else explain(model, *inputs, **options)
     announce(plan)
 
     def init(params: Any) -> Any:

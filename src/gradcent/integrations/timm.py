@@ -47,7 +47,7 @@ def _ours(info: Any) -> bool:
 
 
 def _creating(create: Any) -> Any:
-    """Wrap the registry's function: it has the model, the optimizer's class has not."""
+    """Wrap the registry's function: it receives the model, an optimizer class does not."""
 
     @functools.wraps(create)
     def create_optimizer(model_or_params: Any, opt: str, *args: Any, **kwargs: Any) -> Any:

@@ -1,13 +1,13 @@
-"""Hugging Face Trainer: a callback, or Trainer's own choice of optimizer as a class with GC.
+"""Hugging Face Trainer: a callback that attaches GC, or the optimizer class that Trainer chooses, with GC.
 
     trainer = Trainer(model, args, callbacks=[gradcent.integrations.transformers.CentralizeCallback()], …)
 
-or, where the optimizer should be made with GC from the start,
+or, if the optimizer should be created with GC,
 
     from gradcent.integrations.transformers import optimizer_cls_and_kwargs
     trainer = Trainer(model, args, optimizer_cls_and_kwargs=optimizer_cls_and_kwargs(model, args), …)
 
-GPT-2's `Conv1D` weights are stored as (in, out); the plan knows that. Trainer clips before it steps.
+GPT-2's `Conv1D` weights are stored as (in, out), which the plan accounts for. Trainer clips before it steps.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class CentralizeCallback(TrainerCallback):  # type: ignore[misc]
         self.options = options
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Trainer has made and prepared the optimizer by now."""
+        """Attach; Trainer has created and prepared the optimizer by now."""
         optimizer, model = kwargs.get("optimizer"), kwargs.get("model")
         if optimizer is None:
             raise ValueError(
-                "CentralizeCallback: this Trainer steps without an optimizer of its own (DeepSpeed?); "
-                "call gradcent.attach_to_gradients(model) before making it"
+                "CentralizeCallback: Trainer has no optimizer here, as with DeepSpeed; "
+                "call gradcent.attach_to_gradients(model) before you create the Trainer"
             )
         loader = kwargs.get("train_dataloader")
         attach_and_log(optimizer, model, **with_example(model, self.options, lambda: batch_of(loader)))
@@ -64,11 +64,11 @@ def optimizer_cls_and_kwargs(model: Any, args: Any, **options: Any) -> tuple[typ
     plain, kwargs = trainer.get_optimizer_cls_and_kwargs(args, model)
     if not (isinstance(plain, type) and issubclass(plain, torch.optim.Optimizer)):
         raise TypeError(
-            f"optim={args.optim!r} is built by {plain!r}, not by a class of optimizer: use CentralizeCallback"
+            f"optim={args.optim!r} is created by {plain!r}, not by an optimizer class: use CentralizeCallback"
         )
     planned = {name: options.pop(name) for name in (*PLANNING, *EXAMPLE) if name in options}
     plan = Plan.of(model, **planned)
     announce(plan, options.get("at", "gradient"))
-    # Trainer takes a "model" among the kwargs for the list of parameters, so the plan goes instead of it.
-    made: type = centralized_class(plain)  # type: ignore[arg-type]
-    return made, {**kwargs, "plan": plan, **options}
+    # Trainer replaces a keyword "model" by the list of parameters, so the plan is passed instead.
+    centralized: type = centralized_class(plain)  # type: ignore[arg-type]
+    return centralized, {**kwargs, "plan": plan, **options}

@@ -57,7 +57,7 @@ def centralized(
     ]
     if shifts is not None:
         corrections = list(torch._foreach_add(corrections, shifts))
-    corrections = [torch.where(each.isfinite(), each, 0.0) for each in corrections]
+    corrections = [torch.where(correction.isfinite(), correction, 0.0) for correction in corrections]
     torch._foreach_sub_(residuals, corrections)
     for i, residual in zip(selected, residuals, strict=True):
         out[i] = residual.to(tensors[i].dtype).view(tensors[i].shape)

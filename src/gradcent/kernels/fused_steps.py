@@ -82,9 +82,9 @@ class StepArgs:
 
 
 def torch_impl_requested(group: Mapping[str, Any], *, cuda: bool = False) -> bool:
-    """Whether the user asked for one of torch's implementations, or for an option that the fused steps do not have.
+    """Whether the user requested one of torch's implementations, or an option that the fused steps do not have.
 
-    The Triton kernels read step counters and lr on the device, so `capturable` is one of theirs.
+    The Triton kernels read step counters and lr on the device, so they support `capturable`.
     """
     return (
         group.get("foreach") is not None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ..attachment import SWITCH, Attachment, Options
+from ..attachment import SWITCH, Attachment
+from ..options import Options
 from ..plan.planner import MIN_LENGTH
 from ..step_hooks import StepHooks
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..attachment import Options
+from ..options import Options
 from ._base import Centralized
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..attachment import Attachment
 from ..dtensor import centralize as sharded
-from ..dtensor.centralize import UpdateProjection
+from ..dtensor.update import UpdateProjection
 from . import _traced_step as traced
 from ._base import Centralized
 
@@ -48,12 +48,15 @@ class ListStep(Centralized):
 
 
 def _is_tracing() -> bool:
-    """Whether Dynamo is tracing. It runs `_init_group` as Python code, where older releases report no compilation."""
+    """Whether Dynamo is tracing.
+
+    Dynamo runs `_init_group` as Python code, in which torch.compiler.is_compiling() is False in releases before 2.15.
+    torch has no public function for this, so its private context is read where it exists. Without it a compiled step
+    raises the error for a step that was bound before `attach`; nothing is computed wrongly.
+    """
     if torch.compiler.is_compiling():
         return True
-    context = getattr(
-        sys.modules.get("torch._guards"), "TracingContext", None
-    )  # private: absent means not tracing
+    context = getattr(sys.modules.get("torch._guards"), "TracingContext", None)
     return context is not None and context.try_get() is not None
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..dtensor import centralize as sharded
+from ..dtensor.shard import refuse_compiling
 from ..kernels.layout_cache import Shapes
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def record_traced_plan(attachment: Attachment, params: Sequence[Tensor], project
     """Record, in `_init_group`, the plan of the lists that Dynamo is about to trace."""
     from .. import compile_ops  # noqa: F401  # defines torch.ops.gradcent, which only a compiled step needs
 
-    sharded.refuse_compiling(params)
+    refuse_compiling(params)
     _, shapes = attachment.cache.lists(attachment, params)
     attachment.traced_plan = (shapes, attachment.options.at, projects_decay)
     _attachments[attachment.identity] = attachment

@@ -1,4 +1,4 @@
-"""L-BFGS with GC: every gradient the closure makes is centralized as it is gathered."""
+"""L-BFGS with GC: the gradient of every evaluation of the closure is centralized before L-BFGS reads it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..attachment import Options
 from ..functional import centralize
+from ..options import Options
 from ._hooked_step import HookedStep
 
 
@@ -28,29 +28,30 @@ class LBFGS(HookedStep, torch.optim.LBFGS):
     def _check_options(cls, options: Options) -> None:
         if options.kernel not in ("auto", "reference"):
             raise ValueError(
-                f"kernel={options.kernel!r} is not used by LBFGS, which gathers gradients one by one. Use kernel='auto'"
+                f"kernel={options.kernel!r} is not available for LBFGS, which reads the gradients one by one. "
+                "Use kernel='auto'"
             )
 
     def _gather_flat_grad(self) -> Tensor:
         attachment = self._gradcent
         if attachment is None or attachment.options.at == "update":
             return super()._gather_flat_grad()  # type: ignore[no-any-return,no-untyped-call]
-        kept = [(each, each.grad) for each in self.param_groups[0]["params"]]
+        original_grads = [(param, param.grad) for param in self.param_groups[0]["params"]]
         try:
-            for parameter, gradient in kept:
-                layout = attachment.plan.layout(parameter)
-                if gradient is None or layout is None or gradient.is_sparse:
+            for param, grad in original_grads:
+                layout = attachment.plan.layout(param)
+                if grad is None or layout is None or grad.is_sparse:
                     continue
-                # A gradient with inf stays what it is: its centralized form would be nan, where torch's class sees inf.
-                if bool(gradient.isfinite().all()):
-                    parameter.grad = centralize(gradient, layout)
+                # A gradient with inf is left as it is: centralizing would turn the inf that torch sees into nan.
+                if bool(grad.isfinite().all()):
+                    param.grad = centralize(grad, layout)
             return super()._gather_flat_grad()  # type: ignore[no-any-return,no-untyped-call]
         finally:
-            for parameter, gradient in kept:
-                parameter.grad = gradient
+            for param, grad in original_grads:
+                param.grad = grad
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # torch's own copies lose these two, and with them the ability to step
+        # torch.optim.LBFGS does not restore these two, and a copy without them cannot step.
         self._params = self.param_groups[0]["params"]
         self._numel_cache = None

@@ -2,8 +2,9 @@
 
 from .entry import Entry, Reason, ReasonCode
 from .forward import ExampleForward
+from .overrides import Override
 from .plan import Overrides, Plan, explain, models_of
-from .planner import Layers, Override
+from .planner import Layers
 
 __all__ = [
     "Entry",

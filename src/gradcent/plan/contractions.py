@@ -129,16 +129,16 @@ def _packed_rnn(bidirectional: int) -> Callable[..., list[Contraction]]:
     def read(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Contraction]:
         x, weights, per_layer = args[:3]
         directions = 2 if args[bidirectional] else 1
-        found = []
+        contractions = []
         for index, weight in enumerate(weights):
             layer, place = divmod(index, per_layer)
             if weight.dim() != 2:
                 continue
             if place == 0 and layer < directions:
-                found.append(Contraction(x, (x.dim() - 1,), weight, (1,), fixed=True))
+                contractions.append(Contraction(x, (x.dim() - 1,), weight, (1,), fixed=True))
             else:
-                found.append(Contraction(x, (), weight, (1,), fixed=True, recurrent=True))
-        return found
+                contractions.append(Contraction(x, (), weight, (1,), fixed=True, recurrent=True))
+        return contractions
 
     return read
 

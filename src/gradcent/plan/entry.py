@@ -1,4 +1,4 @@
-"""The records of a plan: what happens to one parameter, who decided it, and why, as data."""
+"""The entries of a plan: what happens to a parameter, what decided it, and the reason, as data."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ Answer = Layout | Reason
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What happens to one parameter. ``source`` is who decided: a class rule, a trace or an override.
+    """What happens to one parameter. ``source`` is what decided: a class rule, a trace or an override.
 
     ``role`` and ``level`` are known if an example was traced, see :class:`gradcent.plan.traced.Traced`.
     """

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .planner import Parameter, Use
+from .parameter import Parameter, Use
 
 
 def parameters_of(models: Sequence[nn.Module]) -> list[Parameter]:

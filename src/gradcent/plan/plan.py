@@ -13,8 +13,10 @@ from ..layout import Layout
 from . import render
 from .entry import Entry, Reason, ReasonCode
 from .forward import ExampleForward
+from .overrides import Override
 from .owners import describe, parameters_of
-from .planner import MIN_LENGTH, Layers, Override, Parameter, Use, check_layers, finalize, plan_parameters
+from .parameter import Parameter, Use
+from .planner import MIN_LENGTH, Layers, check_layers, finalize, plan_parameters
 from .rules import ModuleRules
 from .traced import Traced
 from .tracing import trace
@@ -59,12 +61,12 @@ class Plan:
         models = models_of(model)
         parameters = list(parameters_of(models))
         if with_example:
-            found: dict[Any, Traced] = dict(trace(model, example, example_forward))
+            by_parameter: dict[Any, Traced] = dict(trace(model, example, example_forward))
             traced = {
-                use.name: found[parameter.key]
+                use.name: by_parameter[parameter.key]
                 for parameter in parameters
                 for use in parameter.uses
-                if parameter.key in found
+                if parameter.key in by_parameter
             }
         known = traced or {}
 
@@ -280,7 +282,7 @@ def models_of(model: object) -> list[nn.Module]:
     if isinstance(model, nn.Module):
         return [model]
     models = list(model) if isinstance(model, Iterable) else []
-    if models and all(isinstance(each, nn.Module) for each in models):
+    if models and all(isinstance(item, nn.Module) for item in models):
         return models
     hint = ", which is passed as plan=" if isinstance(model, Plan) else ""
     raise TypeError(f"gradcent needs an nn.Module (or a list of them), got {_described(model, models)}{hint}")

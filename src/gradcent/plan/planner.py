@@ -7,74 +7,22 @@ vectors that are too short, frozen parameters.
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
 import re
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
 
-from ..layout import LAYOUT_NAMES, Layout, layout_named
+from ..layout import Layout
 from .entry import NO_REMARK, Answer, Entry, Reason, ReasonCode
+from .overrides import Override, OverrideTable
+from .parameter import Parameter, Resolved, Resolver, Use
 from .provenance import same_vectors
-from .traced import Finding, Kind, Traced
+from .traced import Finding, Traced
 
 Layers = Literal["all", "conv", "linear", "hidden", "input"]
 LAYERS: tuple[str, ...] = ("all", "conv", "linear", "hidden", "input")
 ROLES: tuple[str, ...] = ("hidden", "input")
-Override = Layout | str | None | Callable[[tuple[int, ...]], Layout]
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """One place where a parameter is used: a tied weight has several."""
-
-    name: str
-    owner: Any  # the module or layer whose rule applies
-    local_name: str  # the name that the rule knows, e.g. "weight" for parametrizations.weight.original
-    part: str = ""  # which part of a reparametrized weight this is; empty if it is the weight itself
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """A parameter to plan. ``key`` is the object under which the plan stores its entry."""
-
-    key: Hashable
-    shape: tuple[int, ...]
-    uses: tuple[Use, ...]
-    trainable: bool = True
-    bad_dtype: str = ""  # the dtype's name if tensors of it have no gradients
-
-    @property
-    def name(self) -> str:
-        """The name of the parameter's first use."""
-        return self.uses[0].name
-
-
-@dataclass(frozen=True, slots=True)
-class Resolved:
-    """A rule's answer for one use, and whether ``layers=`` counts the layer as convolution or linear."""
-
-    answer: Answer
-    kind: Kind | None = None
-
-
-class Resolver(Protocol):
-    """The rules of one framework."""
-
-    noun: str  # what the framework calls a parameter
-    module_base: type | None  # the base class of its modules; None: no overrides by module type
-
-    def resolve(self, use: Use, shape: tuple[int, ...]) -> Resolved | None:
-        """Return the layout or the reason for one use; None if no rule applies to its owner."""
-
-    def module_name(self, use: Use) -> str:
-        """Return the owner's type as the plan's table shows it."""
-
-    def contains(self, module_type: type) -> bool:
-        """Whether the model contains a module of this type."""
-
 
 # What a traced forward pass shows about a parameter; None: the trace does not know it.
 Trace = Callable[[Parameter], Traced | None]
@@ -97,7 +45,7 @@ def plan_parameters(
     """Return (key, entry) for every parameter; an override that decides nothing is an error."""
     check_min_length(min_length)
     check_layers(layers, traced=trace is not None)
-    chosen = _Overrides(overrides, resolver.module_base)
+    chosen = OverrideTable(overrides, resolver.module_base)
     parameters = list(parameters)
     planned = [
         (
@@ -136,7 +84,7 @@ def _plan_one(
     parameter: Parameter,
     resolver: Resolver,
     layers: Layers,
-    overrides: _Overrides,
+    overrides: OverrideTable,
     min_length: int,
     traced: Traced | None,
 ) -> Entry:
@@ -172,13 +120,16 @@ def _applies(resolved: Resolved | None) -> bool:
 
 
 def _check_agreement(parameter: Parameter, layout: Layout, traced: Traced) -> None:
-    """Warn if the forward pass contracts a parameter over other dims than its class rule says."""
-    if traced.layout is None or same_vectors(parameter.shape, layout, traced.layout):
+    """Warn if the forward pass contracts a parameter over other dims than its class rule says, or indexes it."""
+    if traced.finding is Finding.INDEXED:  # transformers' LayoutLMv3 uses a Linear's weight as a table
+        use, choice = "reads it by indexing, as an embedding table", f"overrides={{{parameter.name!r}: None}}"
+    elif traced.layout is not None and not same_vectors(parameter.shape, layout, traced.layout):
+        use, choice = f"contracts it as {traced.layout}", f"overrides={{{parameter.name!r}: …}}"
+    else:
         return
     warnings.warn(
         f"gradcent: the class rule for {parameter.name} of shape {parameter.shape} gives {layout}, but the forward "
-        f"pass contracts it as {traced.layout}. The rule is used; choose the other by "
-        f"overrides={{{parameter.name!r}: …}}, and please report this",
+        f"pass {use}. The rule is used; choose the other by {choice}, and please report this",
         stacklevel=6,
     )
 
@@ -287,78 +238,3 @@ def _merge_shared(answers: Sequence[Answer], uses: Sequence[Use]) -> tuple[Layou
         return layouts.pop(), NO_REMARK
     text = f"shared with {', '.join(use.name for use in uses[1:])}"
     return layouts.pop(), Reason(ReasonCode.SHARED, text)
-
-
-class _Overrides:
-    """The user's overrides by name pattern or module type; the first that matches a parameter decides."""
-
-    def __init__(self, overrides: object, module_base: type | None) -> None:
-        if overrides is not None and not isinstance(overrides, Mapping):
-            raise TypeError(
-                "overrides must be a dict from name pattern or module type to layout, got "
-                f"{type(overrides).__name__}"
-            )
-        self.values: Mapping[Any, Override] = overrides or {}
-        for key in self.values:
-            is_module_type = (
-                module_base is not None and isinstance(key, type) and issubclass(key, module_base)
-            )
-            if not isinstance(key, str) and not is_module_type:
-                raise TypeError(f"an override is for a name pattern or a module type, got {key!r}")
-        self.used, self.shadowed = set[Any](), set[Any]()
-
-    def find(self, parameter: Parameter) -> str | type | None:
-        hits = [
-            key for key in self.values if any(matches(key, use, parameter.shape) for use in parameter.uses)
-        ]
-        self.used.update(hits[:1])
-        self.shadowed.update(hits[1:])
-        return hits[0] if hits else None
-
-    def apply(self, key: str | type, parameter: Parameter) -> tuple[Layout | None, Reason]:
-        value, label, shape = self.values[key], _label(key), parameter.shape
-        if value is None:
-            return None, Reason(ReasonCode.LEFT_BY_OVERRIDE, f"left alone by override {label}")
-        where = f"override {label} for parameter {parameter.name}"
-        try:
-            layout: Any = layout_named(value, shape) if isinstance(value, str) else value
-            if callable(layout):
-                layout = layout(shape)
-            if isinstance(layout, Layout):
-                layout.split(shape)
-        except ValueError as error:
-            raise ValueError(f"{where} of shape {shape}: {error}") from None
-        if not isinstance(layout, Layout):
-            what = f"its function returned {type(layout).__name__}" if callable(value) else repr(value)
-            raise TypeError(
-                f"{where}: {what} is no layout; give a Layout, the name of one ({', '.join(LAYOUT_NAMES)}), "
-                "a function from the shape to a Layout, or None to leave it alone"
-            )
-        return layout, Reason(ReasonCode.OVERRIDE, f"override {label}")
-
-    def require_all_used(self, parameters: Sequence[Parameter], resolver: Resolver) -> None:
-        for key in self.values:
-            if key not in self.used:
-                raise ValueError(self._why_unused(key, parameters, resolver))
-
-    def _why_unused(self, key: str | type, parameters: Sequence[Parameter], resolver: Resolver) -> str:
-        if key in self.shadowed:
-            return f"override {_label(key)} is never used: an earlier one matches all its parameters; put it first"
-        if not isinstance(key, str):
-            present = resolver.contains(key)
-            why = "has no weights of its own: name its parts" if present else "is not in the model"
-            return f"override for module type {key.__name__} matches nothing: it {why}"
-        names = [use.name for parameter in parameters for use in parameter.uses]
-        similar = difflib.get_close_matches(key, names, n=3, cutoff=0.3) or names[:3]
-        return f"override pattern {key!r} matches no {resolver.noun}; names look like {', '.join(similar)}"
-
-
-def matches(key: str | type, use: Use, shape: tuple[int, ...]) -> bool:
-    """Whether an override applies to a use. A module type stands for its weights, not for its biases."""
-    if isinstance(key, str):
-        return fnmatch.fnmatchcase(use.name, key)
-    return isinstance(use.owner, key) and len(shape) >= 2
-
-
-def _label(key: str | type) -> str:
-    return repr(key) if isinstance(key, str) else key.__name__

@@ -137,6 +137,32 @@ def contracted(decoded: Decoded, dims: Iterable[int]) -> frozenset[Factor]:
     return frozenset(factor for dim in dims for factor in decoded[dim] if factor.dim is not None)
 
 
+def without_groups(decoded: Decoded, groups: int) -> Decoded:
+    """Remove the outermost ``groups`` from the first dim: each output sums over one group only."""
+    if groups == 1 or not decoded[0]:
+        return decoded
+    *inner, outer = decoded[0]
+    if outer.size % groups:
+        return decoded
+    rest = [Factor(outer.dim, outer.size // groups, outer.step)] if outer.size > groups else []
+    return [[*inner, *rest], *decoded[1:]]
+
+
+def _is_broadcast(tensor: Tensor, decoded: Decoded, dim: int) -> bool:
+    """Whether a dim of a tensor repeats the parameter's elements."""
+    return tensor.shape[dim] > 1 and not any(factor.dim is not None for factor in decoded[dim])
+
+
+def is_scale(tensor: Tensor, decoded: Decoded, dims: tuple[int, ...]) -> bool:
+    """Whether the parameter scales the weight: a magnitude, a gate, a factor for each input."""
+    summed = [factor for dim in dims for factor in decoded[dim] if factor.dim is not None]
+    if not summed:
+        return any(_is_broadcast(tensor, decoded, dim) for dim in dims)
+    others = [dim for dim in range(tensor.dim()) if dim not in dims]
+    separates = any(factor.dim is not None for dim in others for factor in decoded[dim])
+    return not separates and any(_is_broadcast(tensor, decoded, dim) for dim in others)
+
+
 def layout_of(shape: Sequence[int], averaged: Iterable[Factor]) -> Layout | None:
     """Return the layout of a parameter whose weight vectors run over ``averaged``, or None if four integers do not do.
 

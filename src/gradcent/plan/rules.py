@@ -18,7 +18,8 @@ from ..layout import LAYOUT_NAMES, MIN_DIMS, Layout, layout_named
 from .entry import Answer, Reason, ReasonCode
 from .named_rules import find_by_name
 from .owners import type_name
-from .planner import Resolved, Use, no_vectors
+from .parameter import Resolved, Use
+from .planner import no_vectors
 from .traced import Kind
 
 # A user's rule gives its reason as a string.
@@ -34,7 +35,7 @@ class ClassRule:
 
 
 class ModuleRules:
-    """The resolver for torch models (:class:`gradcent.plan.planner.Resolver`)."""
+    """The resolver for torch models (:class:`gradcent.plan.parameter.Resolver`)."""
 
     noun = "parameter"
     module_base: type | None = nn.Module

@@ -48,7 +48,7 @@ def trace(
     watch = Watch(parameters, tensors_in(example), levels=real)
 
     def mark_arguments(module: nn.Module, arguments: Any, keywords: Any) -> None:
-        watch.mark_passed(tensors_in((arguments, keywords)))
+        watch.known.mark_passed(tensors_in((arguments, keywords)))
 
     with undisturbed(modules):
         hooks = [

@@ -1,19 +1,12 @@
-"""What is known during a traced forward pass: about each storage, and about each parameter."""
+"""What a traced forward pass records: about each parameter, and about what a tensor is."""
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Generic, TypeVar
-
-import torch
-from torch import Tensor
 
 from .contractions import Level
 from .provenance import Factor, Source
-
-Value = TypeVar("Value")
 
 
 class Origin(IntEnum):
@@ -68,30 +61,3 @@ class Held:
     passed: bool = False
     selected: bool = False
     mixed: bool = False
-
-
-class StorageMap(Generic[Value]):
-    """A dict keyed by storage that keeps no storage alive."""
-
-    def __init__(self) -> None:
-        self._items: dict[int, tuple[weakref.ref[torch.UntypedStorage], Value]] = {}
-
-    def get(self, tensor: Tensor) -> Value | None:
-        """Return the value for the storage of a tensor, None if there is none."""
-        item = self._items.get(id(tensor.untyped_storage()))
-        return None if item is None else item[1]
-
-    def set(self, tensor: Tensor, value: Value) -> None:
-        """Set the value for the storage of a tensor."""
-        storage = tensor.untyped_storage()
-        key, items = id(storage), self._items
-        # The Python object of a storage lives as long as the storage, so its id is not reused before the callback.
-        items[key] = (weakref.ref(storage, lambda _: items.pop(key, None)), value)
-
-
-def has_storage(value: object) -> bool:
-    """Whether a value is a tensor whose elements can be told by their place in a storage."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided:
-        return False
-    # Wrappers (DTensor, quantized tensors) have no storage of their own.
-    return not hasattr(value, "__tensor_flatten__") and value.numel() > 0

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_iter
 
 from . import contractions, follow
 from .contractions import Contraction, Level
-from .provenance import Decoded, Factor, contracted, identity, source_of
-from .usage import Evidence, Held, Origin, StorageMap, Usage, has_storage
+from .known import KnownTensors, has_storage, tensors_of
+from .provenance import contracted, is_scale, without_groups
+from .usage import Evidence, Held, Origin, Usage
 
 _AS_DATA = "as the data of a contraction"
 
@@ -35,18 +34,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.usage = [Usage() for _ in self.parameters]
         self.levels = levels
         self.overwritten: dict[int, Tensor] = {}  # values of parameters that the forward pass writes to
-        self._held: StorageMap[Held] = StorageMap()
-        self._origins: StorageMap[Origin] = StorageMap()
-        for index, parameter in enumerate(self.parameters):
-            if not has_storage(parameter):
-                continue
-            held = self._held.get(parameter)
-            source = source_of(index, parameter, identity(parameter))
-            # Several parameters may be parts of one storage: the flat weights of an RNN.
-            self._held.set(parameter, Held((*(held.sources if held else ()), source)))
-        for tensor in inputs:
-            if has_storage(tensor):
-                self._origins.set(tensor, Origin.INPUT)
+        self.known = KnownTensors(self.parameters, inputs)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -57,54 +45,28 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        operands = [tensor for tensor in tree_iter((args, kwargs)) if has_storage(tensor)]
+        operands = list(tensors_of((args, kwargs)))
         if func._schema.is_mutable:
             self._save_overwritten(func, args)
-        found = contractions.of(func, args, kwargs)
-        for contraction in found:
+        contracted_here = contractions.of(func, args, kwargs)
+        for contraction in contracted_here:
             self._contract(contraction)
         result = func(*args, **kwargs)
-        outputs = [tensor for tensor in tree_iter(result) if has_storage(tensor)]
+        outputs = list(tensors_of(result))
         if outputs and not _only_views(func, operands, outputs):
-            self._follow(func, args, kwargs, operands, outputs, found)
+            self._follow(func, args, kwargs, operands, outputs, contracted_here)
         return result
-
-    def origin(self, tensor: Tensor) -> Origin:
-        """Return what a tensor depends on."""
-        return self._origins.get(tensor) or Origin.CONSTANT
-
-    def held(self, tensor: Tensor) -> Held | None:
-        """Return the parameters that a tensor holds, None if there are none."""
-        held = self._held.get(tensor)
-        if held is None:
-            return None
-        sources = tuple(source for source in held.sources if source.overlaps(tensor))
-        return replace(held, sources=sources) if sources else None
-
-    def weights(self, tensor: Tensor) -> Held | None:
-        """Return the parameters that a tensor holds if it is not data."""
-        if self.origin(tensor) > Origin.CONSTANT:
-            return None
-        held = self.held(tensor)
-        return None if held is None or held.selected or held.mixed else held
-
-    def mark_passed(self, tensors: Iterable[Tensor]) -> None:
-        """Record that tensors are arguments of a module's forward, as data is."""
-        for tensor in tensors:
-            held = self._held.get(tensor) if has_storage(tensor) else None
-            if held is not None and not held.passed:
-                self._held.set(tensor, replace(held, passed=True))
 
     def _contract(self, contraction: Contraction) -> None:
         left = contraction.left if isinstance(contraction.left, tuple) else (contraction.left,)
         right = contraction.right
         if not all(map(has_storage, (*left, right))):
             return
-        left_origin = max(map(self.origin, left))
+        left_origin = max(map(self.known.origin, left))
         held_right = self._usable(right, left_origin, contraction)
         held_left = None
         if not contraction.fixed:
-            held_left = self._usable(left[0], self.origin(right), contraction)
+            held_left = self._usable(left[0], self.known.origin(right), contraction)
         if held_right and held_left and held_left.passed is held_right.passed:
             for held, tensor, dims in (
                 (held_right, right, contraction.right_dims),
@@ -117,21 +79,21 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._note_weight(held_right, right, contraction.right_dims, contraction, origin, left)
         elif held_left:
             self._note_weight(
-                held_left, left[0], contraction.left_dims, contraction, self.origin(right), (right,)
+                held_left, left[0], contraction.left_dims, contraction, self.known.origin(right), (right,)
             )
         else:
             self._note_operator(_AS_DATA, (*left, right))
 
     def _usable(self, tensor: Tensor, other: Origin, contraction: Contraction) -> Held | None:
         """Return what a tensor holds if it can be the weight of a contraction with an operand of that origin."""
-        held = self.held(tensor)
+        held = self.known.held(tensor)
         if held is None:
             return None
         if held.mixed:
             return held if contraction.kind == "conv" and tensor is contraction.right else None
         if held.selected:
             return held if other >= Origin.INPUT else None
-        return held if self.origin(tensor) is Origin.CONSTANT else None
+        return held if self.known.origin(tensor) is Origin.CONSTANT else None
 
     def _note_weight(
         self,
@@ -142,7 +104,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         origin: Origin,
         data: tuple[Tensor, ...],
     ) -> None:
-        if origin is Origin.CONSTANT and any(self.weights(tensor) for tensor in data):
+        if origin is Origin.CONSTANT and any(self.known.weights(tensor) for tensor in data):
             origin = Origin.LEARNED
         evidence = Evidence.DATA if origin >= Origin.INPUT else Evidence(origin + 1)
         level = self._level(contraction, weight, data)
@@ -166,8 +128,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
             decoded = source.decode(tensor)
             factors = None
             if decoded is not None:
-                factors = contracted(_without_groups(decoded, contraction.groups), dims)
-                if _is_scale(tensor, decoded, dims):
+                factors = contracted(without_groups(decoded, contraction.groups), dims)
+                if is_scale(tensor, decoded, dims):
                     usage.elementwise = True
                     continue
             usage.contractions.setdefault(evidence, set()).add(factors)
@@ -191,41 +153,47 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any],
         operands: list[Tensor],
         outputs: list[Tensor],
-        found: list[Contraction],
+        contracted_here: list[Contraction],
     ) -> None:
         """Work out what the outputs are."""
         name = contractions.operator_name(func)
-        origin = max(map(self.origin, operands), default=Origin.CONSTANT)
+        origin = max(map(self.known.origin, operands), default=Origin.CONSTANT)
         held: Held | None = None
-        holding = [(tensor, weights) for tensor in operands if (weights := self.weights(tensor)) is not None]
-        if found:
-            held, origin = self._after_contraction(name, args, outputs[0], found, origin)
-            inside = {id(tensor) for contraction in found for tensor in _operands(contraction)}
+        holding = [
+            (tensor, weights) for tensor in operands if (weights := self.known.weights(tensor)) is not None
+        ]
+        if contracted_here:
+            held, origin = self._after_contraction(name, args, outputs[0], contracted_here, origin)
+            inside = {id(tensor) for contraction in contracted_here for tensor in _operands(contraction)}
             self._note_elementwise(tensor for tensor, _ in holding if id(tensor) not in inside)
         elif name in follow.LOOKUPS and holding:
             held, origin = self._after_lookup(name, args, outputs[0], origin)
         elif origin > Origin.CONSTANT:
-            if name in ("aten::clone", "aten::_to_copy") and (original := self.held(operands[0])):
+            if name in ("aten::clone", "aten::_to_copy") and (original := self.known.held(operands[0])):
                 held = follow.elementwise([(operands[0], original)], outputs[0])
             self._note_use(func, name, operands)
         elif holding:
             held = self._after_transform(func, name, args, holding, outputs[0])
         for output in outputs:
-            if origin > self.origin(output):
-                self._origins.set(output, origin)
+            self.known.set_origin(output, origin)
         if held is not None:
-            self._held.set(outputs[0], held)
+            self.known.set_held(outputs[0], held)
 
     def _after_contraction(
-        self, name: str, args: Any, output: Tensor, found: list[Contraction], origin: Origin
+        self, name: str, args: Any, output: Tensor, contracted_here: list[Contraction], origin: Origin
     ) -> tuple[Held | None, Origin]:
-        holding = [held for c in found for tensor in _operands(c) if (held := self.held(tensor))]
+        holding = [
+            held
+            for contraction in contracted_here
+            for tensor in _operands(contraction)
+            if (held := self.known.held(tensor))
+        ]
         if origin >= Origin.INPUT and holding:
             origin = Origin.HIDDEN
         elif len(holding) > 1 and origin is Origin.CONSTANT and any(held.passed for held in holding):
             origin = Origin.LEARNED
         held = None
-        if name == "aten::mm" and origin >= Origin.INPUT and (bank := self.weights(args[1])):
+        if name == "aten::mm" and origin >= Origin.INPUT and (bank := self.known.weights(args[1])):
             held = follow.mixed(args[1], bank, output)
         return held, origin
 
@@ -234,7 +202,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> tuple[Held | None, Origin]:
         """A look-up in a table is learned data; a look-up in a stack of matrices selects weights."""
         table = args[0]
-        held = self.weights(table)
+        held = self.known.weights(table)
         chosen = None
         if held is not None:
             leading = name == "aten::index" and len(args[1]) == 1 and args[1][0] is not None
@@ -249,7 +217,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Held | None:
         """Follow parameters through an operator that sees no data."""
         if name in ("aten::cat", "aten::stack"):
-            parts = [(tensor, self.weights(tensor) if tensor.numel() else None) for tensor in args[0]]
+            parts = [(tensor, self.known.weights(tensor) if tensor.numel() else None) for tensor in args[0]]
             return follow.concatenated(parts, args[1] if len(args) > 1 else 0, output)
         if name == "aten::repeat":
             return follow.repeated(*holding[0], args[1], output)
@@ -277,7 +245,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _usages(self, tensors: Iterable[Tensor]) -> Iterator[Usage]:
         for tensor in tensors:
-            held = self.weights(tensor)
+            held = self.known.weights(tensor)
             for source in held.sources if held else ():
                 yield self.usage[source.parameter]
 
@@ -286,8 +254,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is None or not argument.alias_info.is_write:
                 continue
-            for tensor in tree_iter(value):
-                held = self.held(tensor) if has_storage(tensor) else None
+            for tensor in tensors_of(value):
+                held = self.known.held(tensor)
                 for source in held.sources if held else ():
                     parameter = self.parameters[source.parameter]
                     if parameter.untyped_storage() is tensor.untyped_storage():
@@ -299,32 +267,6 @@ def _operands(contraction: Contraction) -> Iterator[Tensor]:
     yield contraction.right
 
 
-def _without_groups(decoded: Decoded, groups: int) -> Decoded:
-    """Remove the outermost ``groups`` from the first dim: each output sums over one group only."""
-    if groups == 1 or not decoded[0]:
-        return decoded
-    *inner, outer = decoded[0]
-    if outer.size % groups:
-        return decoded
-    rest = [Factor(outer.dim, outer.size // groups, outer.step)] if outer.size > groups else []
-    return [[*inner, *rest], *decoded[1:]]
-
-
-def _is_broadcast(tensor: Tensor, decoded: Decoded, dim: int) -> bool:
-    """Whether a dim of a tensor repeats the parameter's elements."""
-    return tensor.shape[dim] > 1 and not any(factor.dim is not None for factor in decoded[dim])
-
-
-def _is_scale(tensor: Tensor, decoded: Decoded, dims: tuple[int, ...]) -> bool:
-    """Whether the parameter scales the weight: a magnitude, a gate, a factor for each input."""
-    summed = [factor for dim in dims for factor in decoded[dim] if factor.dim is not None]
-    if not summed:
-        return any(_is_broadcast(tensor, decoded, dim) for dim in dims)
-    others = [dim for dim in range(tensor.dim()) if dim not in dims]
-    separates = any(factor.dim is not None for dim in others for factor in decoded[dim])
-    return not separates and any(_is_broadcast(tensor, decoded, dim) for dim in others)
-
-
 def _only_views(func: Any, operands: list[Tensor], outputs: list[Tensor]) -> bool:
     """Whether an operator only returns views of its operands, and writes nothing."""
     if func._schema.is_mutable:
@@ -334,11 +276,15 @@ def _only_views(func: Any, operands: list[Tensor], outputs: list[Tensor]) -> boo
 
 
 def _in_backward() -> bool:
-    """Whether autograd is running a backward pass on this thread; torch has no public function for it."""
+    """Whether autograd is running a backward pass on this thread.
+
+    torch has no public function for this. Without the private one, operators of such a pass count as uses.
+    """
     task = getattr(torch._C, "_current_graph_task_id", None)
     return task is not None and task() != -1
 
 
+# `OpOverload._schema` and `tags` have no public equivalent; torch's documentation of dispatch modes uses both.
 @functools.cache
 def _is_composite(func: Any) -> bool:
     """In inference mode composite operators arrive whole."""
