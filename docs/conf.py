@@ -43,6 +43,7 @@ autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True
+default_role = "code"  # `name` in a docstring is code
 # the API reference needs none of the frameworks; most have an environment of their own
 autodoc_mock_imports = ["fastai", "jax", "keras", "lightning", "mmengine", "optax", "transformers"]
 
