@@ -186,6 +186,13 @@ def draw_evidence() -> None:
     draw(RESULTS / "studies", ROOT / "docs" / "images" / "evidence")
 
 
+def detection(title: str) -> str:
+    """One table of results/detection/tables.md, with the notes below it."""
+    text = (RESULTS / "detection" / "tables.md").read_text()
+    tables = re.split(r"^(?=\*\*)", text, flags=re.MULTILINE)
+    return next(table for table in tables if table.startswith(f"**{title}"))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     **{
         f"evidence-{name}": evidence(name)
@@ -196,6 +203,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "bench": bench,
     "ratios": ratios,
     "campaigns": campaigns,
+    "detection-pair": lambda: detection("Mask R-CNN"),
+    "unet-energy": lambda: detection("Energy"),
+    "unet-drift": lambda: detection("Drift"),
+    "unet-pairs": lambda: detection("unet"),
 }
 
 
