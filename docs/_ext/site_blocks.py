@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import commands_help
@@ -23,12 +24,20 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "library-imports": lambda: import_graph.markdown("gradcent"),
     "lab-imports": lambda: import_graph.markdown("gradcent_lab"),
 }
-MARK = re.compile(r"^<!-- site: ([\w-]+) -->$", re.MULTILINE)
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+MARK = re.compile(r"^<!-- site: ([\w-]+)(?: ([\w./]+))? -->$", re.MULTILINE)
+
+
+def block(name: str, argument: str | None) -> str:
+    """Return a block; `example FILE` is a file of examples/ as a code block."""
+    if name == "example" and argument is not None:
+        return f"## The example in full\n\n```python\n{(EXAMPLES / argument).read_text()}```\n"
+    return BLOCKS[name]()
 
 
 def fill(app: Any, page: str, source: list[str]) -> None:
     """Replace the marks of one page; an unknown name is an error."""
-    source[0] = MARK.sub(lambda match: BLOCKS[match[1]](), source[0])
+    source[0] = MARK.sub(lambda match: block(match[1], match[2]), source[0])
 
 
 def always_outdated(app: Any, env: Any, added: set[str], changed: set[str], removed: set[str]) -> list[str]:
