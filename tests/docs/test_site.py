@@ -6,8 +6,12 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -140,14 +144,37 @@ def test_every_navigation_entry_in_chromium(site: dict[Path, Page], chromium: br
     assert not wrong, "\n".join(wrong)
 
 
-def test_search_works_offline(site: dict[Path, Page], chromium: browser.Browser) -> None:
-    chromium.open((SITE / "search.html").as_uri() + "?q=transposed+convolution")
+@pytest.fixture
+def served() -> Iterator[str]:
+    """The site on a web server of this machine."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=SITE)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def search(chromium: browser.Browser, address: str, words: str, page: str) -> None:
+    """Search and wait until a page is among the results, which appear one by one."""
+    chromium.open(f"{address}/search.html?q={words}")
     links = "[...document.querySelectorAll('#search-results li a')].map(a => a.pathname.split('/').pop())"
     end = time.monotonic() + 30
-    while "detection.html" not in (results := chromium.evaluate(links)):  # they appear one by one
+    while page not in (results := chromium.evaluate(links)):
         assert time.monotonic() < end, results
         time.sleep(0.1)
+
+
+def test_search_works_offline(site: dict[Path, Page], chromium: browser.Browser, served: str) -> None:
+    """From files and from a server. From files the browser blocks the excerpts, and says so on the console."""
+    search(chromium, SITE.as_uri(), "transposed+convolution", "detection.html")
+    search(chromium, served, "transposed+convolution", "detection.html")
+    search(chromium, served, "weight+vector", "concepts.html")
     assert chromium.complaints() == []
+    assert all(url.startswith((served, "data:")) for url in chromium.requests())
 
 
 def test_notebooks_are_committed_without_outputs() -> None:
