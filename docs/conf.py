@@ -51,6 +51,7 @@ autodoc_mock_imports = ["fastai", "jax", "keras", "lightning", "mmengine", "opta
 html_theme = "furo"
 pygments_dark_style = "github-dark"
 html_title = f"gradcent {release}"
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True, "footer_icons": []}
