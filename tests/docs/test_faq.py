@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLE = "\0"  # stands for a value in an f-string
 
 
+@cache
 def messages() -> list[str]:
     """Every string of the source, f-strings and concatenations included."""
     texts = []
