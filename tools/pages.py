@@ -196,7 +196,7 @@ def detection(title: str) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     **{
         f"evidence-{name}": evidence(name)
-        for name in ("answer", "opening", "comparisons", "rates", "curves", "missing")
+        for name in ("answer", "opening", "comparisons", "rates", "curves", "exact", "missing")
     },
     "architectures": architectures,
     "study": study,

@@ -9,6 +9,7 @@ from pathlib import Path
 from evidence import figures
 from evidence.programme import ARMS, Results, load
 from evidence.sentences import conclusions, effect_text, headline
+from gradcent_lab import recipes, store
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.statistics import compare
 from gradcent_lab.report.figures.style import save
@@ -160,6 +161,21 @@ def gap_text(finding: Finding) -> str:
     result = compare(gaps[0], gaps[1], higher_is_better=False)
     interval = f" [{signed(result.low, 2)}, {signed(result.high, 2)}]" if math.isfinite(result.low) else ""
     return f"{signed(result.without.mean, 1)} → {signed(result.with_.mean, 1)} ({signed(result.difference, 2)}{interval})"
+
+
+def exact(root: Path) -> str:
+    """What holds exactly or is counted: the theorems, and how small the initial means are."""
+    parts = []
+    for name in ("theory", "fig3", "fig4"):
+        found = store.load(root, name) if (root / name).is_dir() else []
+        tables = recipes.get(name).tables
+        if found and tables is not None:
+            parts += [table.markdown() for table in tables(found)]
+        else:
+            parts.append(
+                f"{name} has not run: `gradcent run {name} --scale {'mini' if name == 'fig4' else 'small'}`.\n"
+            )
+    return "\n".join(parts)
 
 
 def missing(root: Path) -> str:

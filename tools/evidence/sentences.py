@@ -102,13 +102,11 @@ def _controls(result: Results) -> list[str]:
     ):
         finding = result.finding(arm)
         if finding is not None and finding.comparison is not None:
-            share = (
-                100 * finding.comparison.difference / gc.comparison.difference
-                if gc.comparison.difference
-                else math.nan
-            )
+            share = ""
+            if gc.comparison.shown:
+                share = f", {100 * finding.comparison.difference / gc.comparison.difference:.0f} % of the effect of GC in all layers (ratio of means)"
             lines.append(
-                f"**Where does it come from?** {what} gives {effect_text(finding)}, {share:.0f} % of the effect of GC in all layers (ratio of means)."
+                f"**Where does it come from?** {what} gives {effect_text(finding)}{share}: {_explains(finding, gc)}."
             )
     return lines
 
@@ -196,7 +194,7 @@ def _training_text(finding: Finding) -> str:
     assert finding.comparison is not None
     change, gain = _training(finding), finding.comparison.difference
     text = f"Training accuracy changes by {signed(change, 1)} points"
-    if gain > 0 and change >= gain / 2:
+    if finding.comparison.shown and gain > 0 and change >= gain / 2:
         return f"{text}: faster training, not better generalization."
     return f"{text}."
 
