@@ -26,7 +26,7 @@ from . import forks
 from .common import ROOT, TOY, Campaign, Figures, Session, child_environment, numbers
 
 PATIENCE = 300.0  # seconds after which a process counts as hanging
-GRACE = 60.0  # seconds that a process may take to end after SIGTERM
+GRACE = 180.0  # seconds that a process may take to end after SIGTERM, on a busy machine
 WORDS = ["run", "campaign", "--scale", "smoke", "--seeds", "2", "--checkpoint-seconds", "0", "--cpu"]
 KINDS = (
     *("rank killed", "SIGTERM") * 4,

@@ -21,6 +21,8 @@ LIBRARY_TESTS = [
     "tests/test_half.py",
     "tests/test_nonfinite.py",
     "tests/test_plan.py",
+    "tests/plan/test_roles.py",
+    "tests/plan/test_first_batch.py",
     "tests/test_overrides.py",
     "tests/test_refusals.py",
     "tests/test_lifecycle.py",
@@ -64,7 +66,7 @@ def run(session: Session) -> None:
         for suite in [Suite(files, tests)]
         for file in files
     }
-    for suite in suites.values():
+    for suite in set(suites.values()):
         suite.import_modules()
     for file, number in queue[figures.tried :]:
         if not session.goes_on():

@@ -32,7 +32,6 @@ FULL = 40.0  # processor seconds of tests that a mutant is judged by at most
 # packages that are safe to import before a fork; others start threads or check the hardware
 SHARED = (
     "accelerate",
-    "hypothesis",
     "matplotlib",
     "numpy",
     "PIL",
@@ -70,10 +69,16 @@ class Suite:
         self.modules: list[str] = report["modules"]
 
     def import_modules(self) -> None:
-        """Import the modules of other projects that the tests use: once, instead of in every child."""
+        """Import the modules of other projects that the tests use: once, instead of in every child.
+
+        Then judge a source that is not changed, which must survive.
+        """
         for name in self.modules:
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
+        status, report = _run({}, self.tests, sorted(self.seconds, key=self.seconds.__getitem__)[-5:], 300)
+        if status != 0:
+            raise SystemExit(f"mutation: the tests fail in a fork (status {status}): {report}")
 
     def covering(self, file: str, statement: int) -> list[str]:
         """Return the tests that execute a statement, fast ones first; all tests for one that the import executes."""
@@ -94,9 +99,12 @@ class Suite:
         if not chosen:
             return Outcome.NOT_EXECUTED
         limit = int(20 + 5 * sum(self.seconds[test] for test in chosen))
-        status, _ = _run({_module(file): mutant.source}, self.tests, chosen, limit)
+        status, report = _run({_module(file): mutant.source}, self.tests, chosen, limit)
         if status is None or status == -signal.SIGXCPU:
             return Outcome.TOO_LONG
+        # pytest's 1: a test fails; 2: the mutant cannot be imported; negative: it crashes the process
+        if status > 2:
+            raise SystemExit(f"mutation: the tests did not run (status {status}): {report}")
         return Outcome.SURVIVED if status == 0 else Outcome.FAILED
 
 

@@ -185,13 +185,22 @@ def test_a_lock_from_the_future_is_stale_after_being_watched(tmp_path, monkeypat
     lock.release()
 
 
-def test_lock_errors_are_one_line(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (errno.EIO, r"cannot lock .* \(Input/output error\)"),
+        (errno.ENOSPC, r"no space left to write .*lock: free some space"),
+        (errno.EACCES, r"may not write .*lock: choose another folder"),
+    ],
+)
+def test_lock_errors_are_one_line(tmp_path, monkeypatch, code, message):
     def broken(*_):
-        raise OSError(errno.EIO, "Input/output error")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "listdir", broken)
-    with pytest.raises(UserError, match=r"cannot lock .* \(Input/output error\)"):
-        run_lock.acquire(tmp_path)
+    for ask in (run_lock.acquire, run_lock.is_held):
+        with pytest.raises(UserError, match=message):
+            ask(tmp_path)
 
 
 def test_a_removed_folder_has_no_lock(tmp_path):

@@ -7,13 +7,14 @@ import os
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 
 import pytest
 import torch
 import toy
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment.run_config import OFF
+from gradcent_lab.experiment.run_config import OFF, RecipeInfo
 from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import atomic_files as files
 from gradcent_lab.store import integrity, process_identity, run_lock
@@ -202,3 +203,43 @@ def test_a_temporary_file_that_could_not_be_removed_is_swept_at_the_end_of_the_r
     (record,) = run_pairs(toy.experiment(), [OFF], [0], tmp_path)
     assert failed
     assert not [p.name for p in record.path.iterdir() if p.name.startswith((".", "lock."))]
+
+
+def test_a_writable_folder_is_left_as_it_was(tmp_path):
+    (tmp_path / "a.json").write_text("old")
+    files.check_writable(tmp_path / "a.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+    assert (tmp_path / "a.json").read_text() == "old"
+
+
+def test_only_errors_about_files_of_the_run_are_reworded(tmp_path):
+    def fail(*names):
+        with files.storage_errors(tmp_path / "run"):
+            raise OSError(errno.EIO, "Input/output error", *names)
+
+    with pytest.raises(UserError, match=r"cannot write .*run/a\.json \(Input/output error\)"):
+        fail(str(tmp_path / "run" / "a.json"))
+    for names in ([], [str(tmp_path / "elsewhere" / "image.png")]):
+        with pytest.raises(OSError, match="Input/output error") as error:
+            fail(*names)
+        assert not isinstance(error.value, UserError)
+
+
+def test_unfinished_runs_are_those_without_a_result(tmp_path):
+    (record,) = run_pairs(toy.experiment(), [OFF], [0], tmp_path)
+    assert store.unfinished(tmp_path, "toy") == []
+    assert store.unfinished(tmp_path, "none") == []
+    begun = tmp_path / "toy" / "begun"
+    begun.mkdir()
+    assert store.unfinished(tmp_path, "toy") == []
+    shutil.copy(record.path / "config.json", begun)
+    assert store.unfinished(tmp_path, "toy") == [begun]
+
+
+def test_paper_scale_is_the_recipes_answer_where_there_is_one(tmp_path):
+    (record,) = run_pairs(toy.experiment(), [OFF], [0], tmp_path)
+    assert not record.is_paper_scale
+    assert replace(record, scale="paper").is_paper_scale
+    for is_paper in (False, True):
+        recipe = RecipeInfo("toy", "a scale", is_paper, {})
+        assert replace(record, scale="other", recipe=recipe).is_paper_scale is is_paper
