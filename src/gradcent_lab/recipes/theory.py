@@ -1,4 +1,4 @@
-"""Theorems 4.1 and 4.2 checked numerically, with the corrections of their statements."""
+"""Theorems 4.1 and 4.2 and the identity behind GC checked numerically, with corrections of the printed statements."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
 
 RECIPE = Recipe(
     "theory",
-    "Theorems 4.1 and 4.2 checked numerically",
+    "Theorems 4.1 and 4.2, and why GC acts, checked numerically",
     "section 4",
     SCALES,
     cells,

@@ -4,7 +4,9 @@
 changes the output by γ1ᵀw⁰; the printed equation has the opposite sign. Adam (at the gradient) and decoupled
 decay do not keep it; `at="update"` does for any optimizer.
 4.2: centralizing never lengthens the gradient, nor the Hessian in the spectral or Frobenius norm; the largest
-value may grow, by at most 2 − 2/M. A row is one check: value, bound, and whether it holds.
+value may grow, by at most 2 − 2/M.
+The identity P·Σ δ xᵀ = Σ δ (P x)ᵀ for every layout, and the shares that it predicts, are in `identity` and `levels`.
+A row is one check: value, bound, and whether it holds.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from gradcent_lab.data.random_streams import seed_everything
 from gradcent_lab.experiment.optimizers import SGDW
 from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.recipes.builders import identity, levels
 
 ROUNDING = 1e-9  # everything is in float64
 DECAY = 1e-2
@@ -29,7 +32,12 @@ DECAY = 1e-2
 def measure(settings: Mapping[str, Any], seed: int, arm: Arm) -> tuple[float, list[dict[str, Any]]]:
     """Return the number of checks that fail and every check."""
     seed_everything(seed, "theory")
-    rows = [*theorem_1(settings["steps"]), *theorem_2(settings["gradients"])]
+    rows = [
+        *theorem_1(settings["steps"]),
+        *theorem_2(settings["gradients"]),
+        *identity_rows(),
+        *(_row(check, value, bound, value <= bound) for check, value, bound in levels.rows()),
+    ]
     return float(sum(not row["holds"] for row in rows)), rows
 
 
@@ -124,6 +132,17 @@ def theorem_2(gradients: int) -> list[dict[str, Any]]:
         _row("the largest value grows by at most 2 − 2/M", max_ratio, limit, max_ratio <= limit),
         _row("and that bound is reached", grown, limit, abs(grown - limit) <= ROUNDING, "="),
     ]
+
+
+def identity_rows() -> list[dict[str, Any]]:
+    """Compare the centralized gradient with the gradient from centered inputs, layout by layout."""
+    rows = []
+    for name in identity.CASES:
+        value = identity.largest_difference(name)
+        rows.append(
+            _row(f"P·Σ δ xᵀ = Σ δ (P x)ᵀ, {name}", value, identity.ROUNDING, value <= identity.ROUNDING)
+        )
+    return rows
 
 
 def _row(check: str, value: float, bound: float, holds: bool, relation: str = "≤") -> dict[str, Any]:
