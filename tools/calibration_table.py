@@ -21,7 +21,7 @@ def filled(text: str) -> str:
 
 def block() -> str:
     """Return the generated lines."""
-    from gradcent_lab.forecasting.calibration.outcomes import check, outcomes
+    from gradcent_lab.forecasting.calibration.outcomes import outcomes
     from gradcent_lab.forecasting.calibration.tasks import all_tasks
     from gradcent_lab.store import records
 
@@ -30,7 +30,6 @@ def block() -> str:
     kinds = seen_kinds()
     lines = [
         "# fmt: off",
-        f"WARNING_THRESHOLD = {check(found)['warning_threshold'] if found else 0.5}",
         f"OPTIMIZERS: tuple[str, ...] = {literal(sorted({task.optimizer for task in all_tasks()}))}",
         f"LAYERS: tuple[str, ...] = {literal(sorted(kinds[0]))}",
         f"MOST_WEIGHTS = {kinds[1]:_}",

@@ -49,7 +49,7 @@ class Case:
     def note(self) -> str:
         """The forecast's warning in a few words, for the picture; empty where it has none."""
         explained = self.forecast.explained if self.forecast else None
-        if explained is None or explained < calibration.WARNING_THRESHOLD:
+        if explained is None or explained < calibration.HINT:
             return ""
         return (
             f"Forecast before the runs: the input's mean\nexplains {100 * explained:.0f} % of the label: GC in the "

@@ -93,17 +93,6 @@ def test_arms_share_weights_and_batches():
     assert runs[0] == runs[1]
 
 
-def test_a_task_runs_and_gc_in_the_input_layer_hurts_where_the_label_is_brightness():
-    """Theorem 4.1: with the input layer centralized the network cannot read the image's mean."""
-    task = next(task for task in all_tasks() if task.name == "mlp relu, brightness, SGD")
-    rows = study.run_task(task, fresh_seeds=range(3))
-    found = analysis.outcome(task, rows)
-    assert found.train["all"].mean > 0.2
-    assert found.train["hidden"].mean < found.train["all"].mean - 0.2
-    assert found.explained > 0.8
-    assert 0.05 < found.removed < 0.5
-
-
 def test_the_paired_change_is_the_geometric_mean_with_students_interval():
     changes = [0.1, 0.2, 0.3]
     result = analysis.paired_change(compare_rows(changes), "all", "train_loss")

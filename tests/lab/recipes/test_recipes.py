@@ -15,6 +15,7 @@ from gradcent_lab import models, recipes
 from gradcent_lab.data import SETS, find
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.study import tasks_of
+from gradcent_lab.forecasting.calibration.outcomes import outcomes
 from gradcent_lab.recipes.common import TINY_IMAGENET_WEIGHTS as TINY
 from gradcent_lab.run.scheduler import run_study
 
@@ -82,6 +83,8 @@ def test_smoke(tmp_path, data, name):
         assert study.metric == records[0].metric_name
     if name == "theory":
         assert records[0].last == 0, [row for row in records[0].curves if not row["holds"]]
+    if name == "forecast":
+        check_forecast(records)
     if name == "fig4":
         rows = records[0].iterations()
         assert len(rows) == 2
@@ -92,6 +95,17 @@ def test_smoke(tmp_path, data, name):
     if name == "table6" and REAL:
         counted = {record.cell: record.curves[0] for record in records}
         assert counted["CUB-200-2011"] == {"categories": 200, "training": 5994, "testing": 5794}
+
+
+def check_forecast(records):
+    """Theorem 4.1: with the input layer centralized a network cannot read the brightness of an image."""
+    found = {entry.task.name: entry for entry in outcomes({record.cell: record.curves for record in records})}
+    brightness = found["mlp relu, brightness, SGD"]
+    assert brightness.train["all"].mean > 0.2
+    assert brightness.train["hidden"].mean < brightness.train["all"].mean - 0.2
+    assert brightness.explained > 0.8
+    assert 0.05 < brightness.removed < 0.5
+    assert found["mlp tanh, digits, SGD"].removed < 0.05 < found["mlp relu, digits, SGD"].removed
 
 
 def settings(name, scale="paper", cell=0, **switches):

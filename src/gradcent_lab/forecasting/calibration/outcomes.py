@@ -162,7 +162,7 @@ def rank_correlation(
     *,
     by: Literal["removed", "curvature"] = "removed",
     of: Literal["train", "test"] = "train",
-    resamples: int = 2000,
+    resamples: int = 1000,
 ) -> tuple[float, float, float]:
     """Return Spearman's correlation of a forecast and the change of a loss, with a bootstrap 95 % interval.
 
@@ -210,7 +210,8 @@ def check(found: Sequence[Outcome]) -> dict[str, Any]:
         low, _, high = known[range_of(entry.removed)]
         return low - NOTICEABLE <= entry.train["all"].mean <= high + NOTICEABLE
 
-    covered = [is_covered(entry) for entry in fresh if range_of(entry.removed) in known]
+    described = [entry for entry in fresh if range_of(entry.removed) in known]
+    uncovered = [entry for entry in described if not is_covered(entry)]
     harms = [entry for entry in fresh if entry.harmed]
     missed = [entry for entry in harms if entry.explained is None or entry.explained < threshold]
     false = [entry for entry in fresh if promised(entry) and entry.train["all"].slower]
@@ -228,8 +229,9 @@ def check(found: Sequence[Outcome]) -> dict[str, Any]:
         "rank_correlation_curvature_fresh": [
             round(value, 3) for value in rank_correlation(fresh, by="curvature")
         ],
-        "covered": sum(covered),
-        "coverage_of": len(covered),
+        "covered": len(described) - len(uncovered),
+        "coverage_of": len(described),
+        "uncovered": [entry.task.name for entry in uncovered],
         "promises": sum(promised(entry) for entry in fresh),
         "false_promises": [entry.task.name for entry in false],
         "harms": len(harms),

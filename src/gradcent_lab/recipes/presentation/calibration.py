@@ -12,6 +12,7 @@ from gradcent_lab.report.section import Picture
 from gradcent_lab.report.tables import Table
 from gradcent_lab.store.records import RunRecord
 
+CONTRADICTIONS = ("false_promises", "missed_harms", "uncovered")
 FEWEST = 20  # tasks below which halves and correlations mean nothing
 
 
@@ -35,9 +36,20 @@ def figures(records: Sequence[RunRecord], scale_text: str) -> list[Picture]:
         for entry in found
     ]
     facts: dict[str, Any] = check(found) if len(found) >= FEWEST else {}
-    named = [*facts.get("false_promises", ()), *facts.get("missed_harms", ())]
-    caption = "Forecast against outcome; false promises and missed harms carry their name."
+    contradicting = {name for kind in CONTRADICTIONS for name in facts.get(kind, ())}
+    named = [entry.task.name for entry in sorted(found, key=_position) if entry.task.name in contradicting]
+    key = "; ".join(f"{number} {name}" for number, name in enumerate(named, start=1))
+    caption = (
+        "Forecast against outcome, with 95 % intervals over 8 seeds. Numbers mark the tasks of the second half of the "
+        "families that contradict the forecast (slower than promised, harmed without a warning, or outside the range "
+        f"of the first half): {key or 'none'}."
+    )
+    scale_text = f"{scale_text} {key}".strip()
     return [Picture("forecast", calibration(points, named, scale_text), caption)]
+
+
+def _position(entry: Outcome) -> tuple[float, float]:
+    return entry.removed, entry.train["all"].mean
 
 
 def tables(records: Sequence[RunRecord]) -> list[Table]:
@@ -76,10 +88,23 @@ def tables(records: Sequence[RunRecord]) -> list[Table]:
 
 def check_table(facts: dict[str, Any]) -> Table:
     """What was fixed on the first half of the families and what the second half says about it."""
-    rho, low, high = facts["rank_correlation_fresh"]
+
+    def interval(values: Sequence[float]) -> str:
+        rho, low, high = values
+        return f"{rho:+.2f} [{low:+.2f}, {high:+.2f}]".replace("-", "−")
+
     rows = (
         ("tasks in the first and second half", f"{facts['fitted_tasks']} and {facts['fresh_tasks']}"),
-        ("rank correlation of share removed and change of loss", f"{rho:+.2f} [{low:+.2f}, {high:+.2f}]"),
+        (
+            "rank correlation of share removed and change of the training loss",
+            interval(facts["rank_correlation_fresh"]),
+        ),
+        ("the same for the test loss", interval(facts["rank_correlation_test_fresh"])),
+        (
+            "rank correlation of λmax(H)/λmax(PHP) and change of loss",
+            interval(facts["rank_correlation_curvature_fresh"]),
+        ),
+        ("rank correlation on the first half, for comparison", interval(facts["rank_correlation_fitted"])),
         ("changes inside the predicted range", f"{facts['covered']} of {facts['coverage_of']}"),
         ("promised faster, was slower", f"{len(facts['false_promises'])} of {facts['promises']}"),
         ("harms without a warning", f"{len(facts['missed_harms'])} of {facts['harms']}"),
@@ -94,5 +119,8 @@ def change_text(change: Change) -> str:
     """Return a change in % with its interval."""
     if not math.isfinite(change.mean):
         return f"{change.diverged} diverged"
-    text = f"{100 * change.mean:+.0f} [{100 * change.low:+.0f}, {100 * change.high:+.0f}]"
+    numbers = [
+        f"{round(100 * value):+d}".replace("-", "−") for value in (change.mean, change.low, change.high)
+    ]
+    text = f"{numbers[0]} [{numbers[1]}, {numbers[2]}]".replace("+0", "0")
     return f"{text}, {change.diverged:+d} diverged" if change.diverged else text

@@ -69,7 +69,7 @@ def layer_shares(layers: Sequence[LayerBar], note: str = "") -> Figure:
 
 @styled
 def calibration(points: Sequence[OutcomePoint], named: Sequence[str] = (), note: str = "") -> Figure:
-    """Draw the outcome of every calibration task against its forecast; `named` tasks carry their name."""
+    """Draw the outcome of every calibration task against its forecast; `named` tasks carry their number in it."""
     figure, (axis,) = new_figure(6.8, 4.6)
     axis.axhline(0, color=MUTED, lw=1)
     styles = {
@@ -97,10 +97,11 @@ def calibration(points: Sequence[OutcomePoint], named: Sequence[str] = (), note:
             alpha=0.85,
             label=label,
         )
-    for point in points:
-        if point.name in named:
-            place = (100 * point.removed, 100 * point.change)
-            axis.annotate(point.name, place, (6, 4), textcoords="offset points", fontsize=7.5, color=INK)
+    by_name = {point.name: point for point in points}
+    for number, name in enumerate(named, start=1):
+        point = by_name[name]
+        place = (100 * point.removed, 100 * point.change)
+        axis.annotate(str(number), place, (6, 5), textcoords="offset points", fontsize=8, color=INK)
     axis.set_xlabel("forecast: share of the gradient removed in the first 60 steps without GC, %")
     axis.set_ylabel("outcome: change of the\nmean training loss with GC, %")
     axis.legend(loc="best")
