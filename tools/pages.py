@@ -9,6 +9,7 @@ A block stands between `<!-- begin NAME -->` and `<!-- end NAME -->`.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import re
 import sys
@@ -20,6 +21,7 @@ RESULTS = ROOT / "results"
 sys.path.insert(0, str(ROOT / "tools"))
 
 import calibration_table  # noqa: E402
+import forecast_pages  # noqa: E402
 
 # the rows of the README's first table: the demo's cases and a study, in words that need no other page
 DEMO_ROWS = {
@@ -207,6 +209,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "unet-energy": lambda: detection("Energy"),
     "unet-drift": lambda: detection("Drift"),
     "unet-pairs": lambda: detection("unet"),
+    **forecast_pages.BLOCKS,
 }
 
 
@@ -226,13 +229,15 @@ def main(check: bool) -> int:
     if not check:
         draw_evidence()
     table = calibration_table.TARGET
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), table):
+    for page in (table, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         old = page.read_text()
         new = calibration_table.filled(old) if page == table else filled(old)
         if new != old:
             stale.append(page.relative_to(ROOT))
             if not check:
                 page.write_text(new)
+                if page == table:  # the pages below show it
+                    importlib.reload(importlib.import_module("gradcent.calibration"))
     for page in stale:
         print(f"{page}: {'stale; run python tools/pages.py' if check else 'written'}")
     return int(check and bool(stale))

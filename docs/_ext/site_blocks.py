@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import calibration_figure
 import commands_help
 import gallery
 import import_graph
@@ -20,6 +21,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "weight-vectors": weight_vectors.layouts_figure,
     "projection": weight_vectors.projection_figure,
     "gallery": gallery.markdown,
+    "forecast-outcome": calibration_figure.markdown,
     "commands": commands_help.markdown,
     "library-imports": lambda: import_graph.markdown("gradcent"),
     "lab-imports": lambda: import_graph.markdown("gradcent_lab"),
