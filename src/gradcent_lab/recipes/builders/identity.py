@@ -62,7 +62,7 @@ def _bilinear(m: Any, x: Tensor) -> Tensor:
 
 
 def _conv(m: Any, x: Tensor) -> Tensor:
-    bias = m.bias.view(-1, *[1] * len(m.kernel_size))
+    bias: Tensor = m.bias.view(-1, *[1] * len(m.kernel_size))
     return convolve(x, m.weight, m.stride[0], m.padding[0], m.groups) + bias
 
 
@@ -72,7 +72,8 @@ def _transposed(m: Any, x: Tensor) -> Tensor:
     spread = x.new_zeros(len(x), x.shape[1], *[(n - 1) * stride + 1 for n in x.shape[2:]])
     spread[:, :, ::stride, ::stride] = x
     per_group = m.weight.view(m.groups, -1, *m.weight.shape[1:]).transpose(1, 2).flip(-1, -2)
-    return convolve(spread, per_group.flatten(0, 1), 1, size - 1, m.groups) + m.bias.view(-1, 1, 1)
+    bias: Tensor = m.bias.view(-1, 1, 1)
+    return convolve(spread, per_group.flatten(0, 1), 1, size - 1, m.groups) + bias
 
 
 def _attention(m: Any, x: Tensor) -> Tensor:
