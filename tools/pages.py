@@ -188,6 +188,28 @@ def draw_evidence() -> None:
     draw(RESULTS / "studies", ROOT / "docs" / "images" / "evidence")
 
 
+def optimizers() -> str:
+    """How many of the calibration tasks get better or worse with GC, by optimizer; both arms are tuned."""
+    from gradcent_lab.forecasting.calibration.outcomes import outcomes as read_outcomes
+    from gradcent_lab.store import records as store
+
+    stored = [record for record in store.load(RESULTS / "studies") if record.study == "forecast"]
+    tasks = read_outcomes({record.cell: record.curves for record in stored})
+    lines = [
+        "| optimizer | tasks | training loss lower / about equal / higher | test loss lower / about equal / higher |",
+        "|---|---|---|---|",
+    ]
+    for name in dict.fromkeys(entry.task.optimizer for entry in tasks):
+        chosen = [entry for entry in tasks if entry.task.optimizer == name]
+        counts = []
+        for loss in ("train", "test"):
+            changes = [getattr(entry, loss)["all"] for entry in chosen]
+            lower, higher = sum(change.faster for change in changes), sum(change.slower for change in changes)
+            counts.append(f"{lower} / {len(changes) - lower - higher} / {higher}")
+        lines.append(f"| {name} | {len(chosen)} | {' | '.join(counts)} |")
+    return "\n".join(lines)
+
+
 def detection(title: str) -> str:
     """One table of results/detection/tables.md, with the notes below it."""
     text = (RESULTS / "detection" / "tables.md").read_text()
@@ -205,6 +227,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "bench": bench,
     "ratios": ratios,
     "campaigns": campaigns,
+    "optimizers": optimizers,
     "detection-pair": lambda: detection("Mask R-CNN"),
     "unet-energy": lambda: detection("Energy"),
     "unet-drift": lambda: detection("Drift"),
