@@ -196,3 +196,82 @@ def test_on_a_phone_rows_become_cards_with_their_labels(chromium, address):
     cell = "document.querySelector('table.stack td[data-label=\"with GC\"]')"
     assert chromium.evaluate(f"getComputedStyle({cell}).display") == "flex"
     assert chromium.evaluate(f"getComputedStyle({cell}, '::before').content") == '"with GC"'
+
+
+@pytest.fixture(scope="module")
+def paper_figures(tmp_path_factory):
+    """A page with Figures 2, 3 and 4 as the recipes show them."""
+    import numpy as np
+
+    from gradcent_lab.report import figures
+    from gradcent_lab.report.section import Picture
+
+    random = np.random.default_rng(0)
+    keys = {
+        "conv_norm": "first conv, norm",
+        "conv_max": "first conv, max",
+        "fc_norm": "FC, norm",
+        "fc_max": "FC, max",
+    }
+    rows = [{key: float(random.random() + 0.1) for key in keys} for _ in range(40)]
+    path = [{"w": [0.1 * i, 0, 0], "gradient": [-1, 0.2, 0], "projected": [-0.7, 0.5, 0.3]} for i in range(5)]
+    means = {"default": [random.normal(0, 0.01, 60) for _ in range(4)]}
+    pictures = [
+        Picture("fig2", *_two(lambda width: figures.projection(path, path, width=width), 6.6, 4.2)),
+        Picture("fig3", *_two(lambda width: figures.initial_means(means, "small", width=width), 7.0, 4.2)),
+        Picture("fig4", *_two(lambda n: figures.gradient_history(rows, rows, keys, columns=n), 4, 1)),
+    ]
+    runs = study(study="mine", cell="mine", scale="own")
+    text = render([Section(runs, findings(runs), title="Figures", pictures=pictures)], title="t", kicker="k")
+    file = tmp_path_factory.mktemp("figures") / "report.html"
+    file.write_text(text)
+    return file.as_uri()
+
+
+def _two(draw, wide, narrow):
+    return draw(wide), "caption", draw(narrow)
+
+
+SCROLLING = (
+    "Array.from(document.querySelectorAll('figure')).filter(e => e.scrollWidth > e.clientWidth + 1)"
+    ".map(e => e.outerHTML.slice(0, 200))"
+)
+SHOWN = (
+    "Array.from(document.querySelectorAll('svg.{}')).filter(s => s.getBoundingClientRect().width > 0).length"
+)
+LETTERS = (
+    "Math.min(...Array.from(document.querySelectorAll('figure.full svg text')).filter(t => t.getBoundingClientRect()"
+    ".width > 0).map(t => t.getBoundingClientRect().height))"
+)
+
+
+def test_figures_fit_a_phone_with_letters_that_can_be_read(chromium, paper_figures):
+    chromium.open(paper_figures, width=390)
+    assert chromium.evaluate(SCROLLING) == []
+    assert chromium.evaluate(SHOWN.format("on-phone")) == 4  # the pairs and three figures
+    assert chromium.evaluate(SHOWN.format("on-wide")) == 0
+    assert chromium.evaluate(LETTERS) >= 8  # pixels
+    chromium.open(paper_figures, width=1280)
+    assert chromium.evaluate(SCROLLING) == []
+    assert chromium.evaluate(SHOWN.format("on-phone")) == 0
+
+
+def test_points_of_an_image_are_brighter_in_dark_mode(chromium, paper_figures):
+    for scheme, expected in (("light", "none"), ("dark", "brightness(1.7) saturate(0.8)")):
+        chromium.open(paper_figures, scheme=scheme)
+        style = "getComputedStyle(document.querySelector('svg.on-wide image')).filter"
+        assert chromium.evaluate(style) == expected
+
+
+def test_paper_cuts_nothing_off(chromium, address):
+    """A4 with Chromium's margins is 718 pixels wide."""
+    chromium.open(address, width=718)
+    chromium.send("Emulation.setEmulatedMedia", media="print")
+    cut = (
+        "Array.from(document.querySelectorAll('table')).filter(t => t.getBoundingClientRect().right > "
+        "document.documentElement.clientWidth).length"
+    )
+    assert chromium.evaluate(cut) == 0
+    assert chromium.evaluate(SHOWN.format("on-phone")) == 0
+    assert chromium.evaluate("getComputedStyle(document.querySelector('button')).display") == "none"
+    chromium.send("Emulation.setEmulatedMedia", media="")
