@@ -31,7 +31,7 @@ class Point(NamedTuple):
 NOTICEABLE = 0.05  # a change of the loss by less is called no change
 EDGES = (0.0, 0.05, 0.20, 0.40, 1.0)  # of the ranges of shares removed; chosen before any run
 FEWEST = 3  # tasks below which a range is not described
-HINT = 0.5  # share of the target explained by the input mean from which on a hint is given; chosen before any run
+HINT = 0.5  # share of the target explained by the input mean from which on a hint is given (docs/forecast.md)
 
 # begin generated
 # fmt: off
