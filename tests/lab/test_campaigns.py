@@ -20,13 +20,27 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "mutation"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("launches", "mutation")])
 def test_short_form(name, tmp_path):
     campaign = load(name)
     session = Session(campaign.short, 1, tmp_path)
     campaign.run(session)
     assert session.figures.clean, session.figures.failures
     assert session.figures.tried >= campaign.short
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_short_form_of_launches():
+    """In a process of its own: ranks forked from a process that ran other tests inherit their state and hang."""
+    paths = os.pathsep.join([str(ROOT / "tools"), str(ROOT / "src")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+    command = [sys.executable, "-m", "campaigns", "launches", "--short"]
+    answer = subprocess.run(
+        command, cwd=ROOT / "tools", env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    assert "launches: tried 2, lost 0, wrong 0, silent 0, crashed 0" in answer.stdout
 
 
 JUDGE = """
