@@ -323,3 +323,22 @@ for _at in ("gradient", "update"):
                     each.zero_grad()
         assert net.unused.weight.grad is None
         return {"difference": difference(whole(net), {n: p.detach() for n, p in truth.named_parameters()})}
+
+
+@case(
+    "fsdp2-example",
+    "FSDP2 fully_shard",
+    "layouts traced from an example before sharding; an example after sharding is refused in one line",
+)
+def traced_before_sharding() -> dict[str, Any]:
+    """No override tells the layout of `columns`: the trace finds it."""
+    start = model()
+    x = next(iter(batches()))[0]
+    plan = gradcent.explain(start, example=x)
+    net = sharded(start)
+    step_with = OPTIMIZERS["sgd"](net.parameters())
+    refused(ValueError, "before sharding", lambda: gradcent.attach(step_with, net, example=x))
+    assert gradcent.attached(step_with) is None
+    gradcent.attach(step_with, net, plan=plan)
+    train(net, step_with)
+    return {"difference": difference(whole(net), reference(start, "sgd", "gradient"))}

@@ -103,6 +103,37 @@ def test_several_optimizers(verified: Any, caplog: pytest.LogCaptureFixture) -> 
     verified("Lightning", "lightning", what, found, 1e-12)
 
 
+class Direct(Module):
+    """Its forward takes the first part of a batch, as that of most modules."""
+
+    def forward(self, x: Any) -> Any:
+        return self.net(x)
+
+    def training_step(self, batch: Any, index: int) -> Any:
+        return loss_of(self.net, *batch)
+
+
+def test_the_first_batch_is_the_example() -> None:
+    """No override tells the layout of `columns`: the trace of a batch of the training data finds it."""
+    from gradcent.integrations.lightning import CentralizeCallback
+
+    start = model()
+    module = Direct(copy.deepcopy(start), "sgd", automatic=True).double()
+    trainer = lightning.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        callbacks=[CentralizeCallback()],
+    )
+    pairs = list(batches())
+    data = torch.utils.data.TensorDataset(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]))
+    trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=len(pairs[0][0]), shuffle=False))
+    assert difference(dict(module.net.named_parameters()), reference(start, "sgd", "gradient")) < 1e-12
+
+
 @pytest.mark.slow
 def test_example(verified: Any) -> None:
     what = "examples/integrations/with_lightning.py: weight sums stay, float32"

@@ -39,6 +39,45 @@ def test_weights_are_those_by_hand(at: str, verified: Any) -> None:
     )
 
 
+def test_the_hook_traces_the_first_batch(tmp_path: Path) -> None:
+    """No override tells the layout of `columns`: the trace of a batch of the training data finds it."""
+    from mmengine.model import BaseModel
+    from mmengine.runner import Runner
+
+    import gradcent.integrations.mmengine  # noqa: F401 (registers the hook)
+
+    class Model(BaseModel):  # type: ignore[misc]
+        def __init__(self, net: torch.nn.Module) -> None:
+            super().__init__()
+            self.net = net
+
+        def forward(self, x: Any, y: Any, mode: str = "tensor") -> Any:
+            return {"loss": loss_of(self.net, x, y)} if mode == "loss" else self.net(x)
+
+    start = model()
+    wrapped = Model(copy.deepcopy(start))
+    pairs = list(batches())
+    data = torch.utils.data.TensorDataset(torch.cat([x for x, _ in pairs]), torch.cat([y for _, y in pairs]))
+    runner = Runner(
+        model=wrapped,
+        work_dir=str(tmp_path),
+        train_dataloader=torch.utils.data.DataLoader(data, batch_size=len(pairs[0][0]), shuffle=False),
+        train_cfg={"by_epoch": True, "max_epochs": 1},
+        optim_wrapper={
+            "optimizer": {"type": "SGD", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.05},
+            "clip_grad": {"max_norm": 0.5},
+        },
+        custom_hooks=[{"type": "CentralizeHook"}],
+        default_hooks={"checkpoint": None, "logger": None},
+        log_level="ERROR",
+    )
+    runner.train()
+    assert (
+        difference(dict(wrapped.net.named_parameters()), reference(start, "sgd", "gradient", clip=0.5))
+        < 1e-12
+    )
+
+
 def test_the_lines_of_the_page() -> None:
     """What docs/integrations/mmengine.md tells users of MMDetection to write, read and built by MMEngine."""
     from mmengine.config import Config

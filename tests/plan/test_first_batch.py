@@ -52,6 +52,31 @@ def test_the_callback_of_trainer_traces_the_first_batch(tmp_path: Path) -> None:
     assert next(entry.role for entry in plan.entries if entry.name == "weight") == "input"
 
 
+@pytest.mark.parametrize("prepared", [False, True])
+def test_accelerate_traces_the_first_batch(prepared: bool) -> None:
+    accelerate = pytest.importorskip("accelerate", reason="accelerate is not installed")
+    from gradcent.integrations.accelerate import attach
+
+    model = Own()
+    optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=4)
+    if prepared:
+        objects = accelerate.Accelerator(cpu=True).prepare(model, optimizer, loader)
+        model, optimizer, loader = objects
+    attach(optimizer, model, loader, layers="input")
+    inner = optimizer.optimizer if prepared else optimizer
+    plan = gradcent.attached(inner).plan
+    assert {entry.name: entry.layout for entry in plan.entries if entry.layout} == {
+        "weight": gradcent.Layout.columns((6, 8))
+    }
+    before = model.weight.detach().sum(0)
+    for batch in loader:
+        optimizer.zero_grad()
+        model(**batch)["loss"].backward()
+        optimizer.step()
+    assert (model.weight.detach().sum(0) - before).abs().max() < 1e-5
+
+
 def test_a_batch_is_taken_only_where_it_is_needed() -> None:
     def refuse() -> Any:
         raise AssertionError("not needed")

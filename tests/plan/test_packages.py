@@ -78,18 +78,19 @@ def _check_training(
     """Train three steps with and without gradcent; the second is centralized vector by vector, by hand."""
     reference = copy.deepcopy(model)
     settings = {"lr": 0.01, "momentum": 0.9}
-    optimizer = torch.optim.SGD(model.parameters(), **settings)
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], **settings)
     gradcent.attach(optimizer, model, **options)
-    plain = torch.optim.SGD(reference.parameters(), **settings)
+    trained = {name: p for name, p in reference.named_parameters() if p.requires_grad}
+    plain = torch.optim.SGD(trained.values(), **settings)
     plan = gradcent.attached(optimizer).plan
     planned = {entry.name for entry in plan.entries if entry.layout is not None}
-    expected = {name for name, p in reference.named_parameters() if pick_of(name, p) is not None}
+    expected = {name for name, p in trained.items() if pick_of(name, p) is not None}
     assert planned == expected
     for _ in range(3):
-        for trained, stepper in ((model, optimizer), (reference, plain)):
+        for net, stepper in ((model, optimizer), (reference, plain)):
             stepper.zero_grad()
-            run(trained).backward()
-        for name, parameter in reference.named_parameters():
+            run(net).backward()
+        for name, parameter in trained.items():
             pick = pick_of(name, parameter)
             if pick is not None and parameter.grad is not None:
                 for vector in pick(parameter.grad):
@@ -151,6 +152,14 @@ def test_lora_on_a_mixture_of_experts() -> None:
     assert len(q_projections) == 2
     assert all(entry.layout == gradcent.Layout.rows((4, 32)) for entry in q_projections)
     assert any("experts" in name for name in adapters)
+
+    # Both factors of the adapters are Linear weights (out, in); B is left alone.
+    _check_training(
+        model.double(),
+        lambda m: m(input_ids=tokens, labels=tokens).loss,
+        lambda name, _: rows if "lora_A" in name else None,
+        example={"input_ids": tokens},
+    )
 
 
 @pytest.fixture
@@ -220,6 +229,22 @@ def test_projections_of_open_clip() -> None:
     assert layouts["text_projection"] == gradcent.Layout.columns((32, 16))
     assert layouts["positional_embedding"] is None
     assert layouts["visual.class_embedding"] is None
+    model = model.double().eval()
+    images, texts = torch.randn(2, 3, 16, 16).double(), torch.randint(1, 50, (2, 8))
+    bare = {"visual.proj": columns, "text_projection": columns}
+
+    def pick_of(name: str, parameter: Tensor) -> Pick | None:
+        if name in bare:
+            return bare[name]
+        return (
+            rows if parameter.ndim > 1 and name.endswith("weight") and "token_embedding" not in name else None
+        )
+
+    def loss(clip: Any) -> Tensor:
+        image, text, _ = clip(images, texts)
+        return (image * text.flip(0)).sum()
+
+    _check_training(model, loss, pick_of, example=(images, texts))
 
 
 def test_a_weight_standardized_network() -> None:

@@ -12,31 +12,40 @@ from typing import Any
 
 import torch
 
-from ..plan import Plan
+from ..plan import ExampleForward, Plan
 
 PLANNING = ("layers", "overrides", "min_length")
 EXAMPLE = ("example", "example_forward")
 logger = logging.getLogger("gradcent")
 
 
-def with_example(model: Any, options: Mapping[str, Any], batch: Callable[[], Any]) -> dict[str, Any]:
-    """Return the options, with a traced plan if the model needs one and its forward takes the batch."""
+def with_example(
+    model: Any,
+    options: Mapping[str, Any],
+    batch: Callable[[], Any],
+    forward: ExampleForward | None = None,
+) -> dict[str, Any]:
+    """Return the options, with the batch as the example if the model needs one and its forward pass takes it.
+
+    ``forward`` runs a model that is called in another way, as ``example_forward`` of :func:`gradcent.attach`.
+    """
     options = dict(options)
     if options.get("plan") is not None or any(options.get(name) is not None for name in EXAMPLE):
         return options
     by_role = options.get("layers") in ("hidden", "input")
     if not by_role and Plan.of(model, **_planning(options)).unknown_share()[0] <= 0.01:
         return options
-    example = _inputs_of(model, batch())
+    example = _inputs_of(model, batch()) if forward is None else batch()
     if example is None:
         return options
+    traced = {"example": example} if forward is None else {"example": example, "example_forward": forward}
     try:
-        Plan.of(model, example=example, **_planning(options))
+        Plan.of(model, **traced, **_planning(options))
     except ValueError as error:
         # attach itself then warns about the modules it does not know, or asks for an example.
         logger.info("gradcent: the first batch cannot be traced: %s", error)
         return options
-    return {**options, "example": example}
+    return {**options, **traced}
 
 
 def batch_of(loader: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lightning: a callback that attaches GC when fitting starts, after `configure_optimizers` and sharding.
+"""Lightning: a callback that attaches GC when training starts, after `configure_optimizers` and sharding.
 
     trainer = Trainer(callbacks=[gradcent.integrations.lightning.CentralizeCallback()])
 
@@ -17,9 +17,8 @@ from ._first_batch import batch_of, with_example
 if TYPE_CHECKING:
     Callback: Any
 elif "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
-    Callback = require(
-        "pytorch_lightning"
-    ).Callback  # the package's older name; its Trainer wants its own class
+    # The package's older name: its Trainer accepts callbacks of its own class only.
+    Callback = require("pytorch_lightning").Callback
 else:
     Callback = require("lightning.pytorch", "lightning").Callback
 
@@ -31,19 +30,9 @@ class CentralizeCallback(Callback):  # type: ignore[misc]
         super().__init__()
         self.options = options
 
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Attach; optimizers exist, and sharded modules are sharded."""
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Attach; optimizers and data loaders exist, and sharded modules are sharded."""
         if not trainer.optimizers:
             raise ValueError("CentralizeCallback: configure_optimizers returned no optimizer to attach to")
-        options = with_example(pl_module, self.options, lambda: _batch(trainer, pl_module))
+        options = with_example(pl_module, self.options, lambda: batch_of(trainer.train_dataloader))
         attach_each(trainer.optimizers, pl_module, **options)
-
-
-def _batch(trainer: Any, pl_module: Any) -> Any:
-    """Return a batch of the training data. The loaders of the trainer are not set up yet, so the source is asked."""
-    source = getattr(trainer, "datamodule", None) or pl_module
-    try:
-        loader = trainer.fit_loop._data_source.instance or source.train_dataloader()
-    except Exception:  # a private attribute, or a loader that needs more than the module
-        return None
-    return batch_of(loader)
