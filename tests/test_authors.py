@@ -112,7 +112,7 @@ def test_a_name_that_fixes_a_choice_refuses_another(flags: dict) -> None:
 )
 def test_a_flag_and_its_new_name_together_are_refused(both: dict) -> None:
     model = net()
-    with pytest.raises(TypeError, match="the same choice"):
+    with pytest.raises(TypeError, match="the same option"):
         authors.SGD(model.parameters(), lr=0.1, model=model, **both)
 
 

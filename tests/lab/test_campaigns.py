@@ -16,7 +16,15 @@ from campaigns.__main__ import NAMES, load
 from campaigns.common import Session
 from campaigns.mutants import instrumented, mutants
 
+from gradcent_lab import recipes
+
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def own_recipes(monkeypatch):
+    """Campaigns register a recipe of their own, which the tests after them must not see."""
+    monkeypatch.setattr(recipes, "RECIPES", dict(recipes.RECIPES))
 
 
 @pytest.mark.slow

@@ -24,11 +24,8 @@ def answer(root: Path) -> str:
 
 
 def opening(root: Path) -> str:
-    """The most informative comparison so far, for the README: one sentence with its limits, and the figure."""
-    return (
-        f"{headline(load(root))}\n\n[![every comparison with its interval](docs/{IMAGES}/forest.png)](docs/does-it-help.md)\n\n"
-        "[Does it help?](docs/does-it-help.md) has all comparisons, controls and what is missing."
-    )
+    """The most informative comparison so far, for the README: one sentence with its limits."""
+    return f"{headline(load(root))} [All comparisons, controls and what is missing](docs/does-it-help.md)."
 
 
 def comparisons(root: Path) -> str:

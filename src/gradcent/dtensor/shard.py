@@ -86,7 +86,7 @@ class Shard:
         if not is_sharded(self.gradient):
             return result
         gradient: Any = self.gradient
-        return type(gradient).fromlocal_of(  # type: ignore[no-any-return]
+        return type(gradient).from_local(  # type: ignore[no-any-return]
             result,
             gradient.device_mesh,
             gradient.placements,

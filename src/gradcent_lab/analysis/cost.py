@@ -15,8 +15,7 @@ from typing import Any
 from gradcent_lab import store
 from gradcent_lab.analysis.training_speed import probe
 from gradcent_lab.data.datasets import SETS
-from gradcent_lab.data.held_out import SHARE
-from gradcent_lab.experiment.study import Cell, Study
+from gradcent_lab.experiment.study import HELD_OUT, Cell, Study
 
 GPU_FLOPS = 10e12  # operations per second that a data centre GPU reaches on such networks in float32
 FORWARD_AND_BACKWARD = 3  # in units of the forward pass
@@ -43,7 +42,7 @@ def plan_runs(study: Study) -> Iterator[Runs]:
         followers = sum(arm.name in tuning.follow for arm in arms)
         tuned = len(arms) - followers
         points = math.prod(len(values) for values in tuning.grid.values())
-        yield Runs(cell, tuned * points * len(tuning.seeds), (1 - SHARE) * train, SHARE * train)
+        yield Runs(cell, tuned * points * len(tuning.seeds), (1 - HELD_OUT) * train, HELD_OUT * train)
         later = len(study.seeds[: tuning.follow_seeds])
         yield Runs(cell, tuned * len(study.seeds) + followers * later, train, test)
 

@@ -12,8 +12,7 @@ from gradcent_lab.data.batches import resolve
 from gradcent_lab.data.random_streams import generator
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.spec import Experiment
-
-SHARE = 0.2
+from gradcent_lab.experiment.study import HELD_OUT
 
 
 class Part(Dataset[Any]):
@@ -37,7 +36,7 @@ class Part(Dataset[Any]):
         return self.data.take(self.index[index], draws)
 
 
-def hold_out(experiment: Experiment, share: float = SHARE) -> Experiment:
+def hold_out(experiment: Experiment, share: float = HELD_OUT) -> Experiment:
     """Return the experiment trained on most of its training data and evaluated on the rest of it."""
     data = resolve(experiment.train_data)
     if isinstance(data, DataLoader) or not (hasattr(data, "__getitem__") or hasattr(data, "take")):

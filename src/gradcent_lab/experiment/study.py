@@ -15,6 +15,8 @@ from typing import Any
 from gradcent_lab.experiment.run_config import Arm, Numerics, RecipeInfo, RunConfig
 from gradcent_lab.experiment.spec import Experiment, Measurement
 
+HELD_OUT = 0.2  # the share of the training data that tuning runs are judged on
+
 
 @dataclass(frozen=True)
 class Task:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gradcent_lab.analysis.tuning import TunedArm, Values, describe_values, grid_points, tuned_arms
-from gradcent_lab.data.held_out import SHARE
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import Arm
-from gradcent_lab.experiment.study import Cell, Study, Task, Tuning, tasks_of
+from gradcent_lab.experiment.study import HELD_OUT, Cell, Study, Task, Tuning, tasks_of
 from gradcent_lab.store import records as store
 from gradcent_lab.store.records import RunRecord
 
@@ -34,7 +33,7 @@ def tuning_study(study: Study) -> Study:
     for cell in study.cells:
         arms = tuple(arm for arm in cell.arms or study.arms if arm.name not in tuning.follow)
         for values in grid_points(tuning.grid):
-            settings = {**_with_values(cell, values), "held_out": SHARE}
+            settings = {**_with_values(cell, values), "held_out": HELD_OUT}
             cells.append(Cell(_point_name(cell, values), settings, arms))
     return replace(study, name=tuning_name(study.name), cells=tuple(cells), seeds=tuning.seeds)
 

@@ -100,7 +100,9 @@ def test_a_difference_that_re_estimation_removes_is_not_called_help():
     assert found.control.difference == pytest.approx(-0.25)
     assert "With re-estimated BatchNorm statistics: −0.25 points" in conclude(found)
     assert "--recalibrate-bn" in advise(found)
-    assert any("mine, on −0.25" in note for note in findings_table([found]).notes)
+    table = findings_table([found])
+    assert "−0.25" in table.rows[0][table.header.index("BatchNorm control")]
+    assert any("BatchNorm" in note for note in table.notes)
 
 
 def test_a_difference_that_stays_is_help():
