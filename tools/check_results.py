@@ -103,18 +103,23 @@ def main(arguments: list[str] | None = None) -> int:
         arm = f"{record.study}, {record.cell}, {record.arm}, seed {record.seed} ({record.path.name})"
         with tempfile.TemporaryDirectory() as folder:
             again = repeat(record, Path(folder), data_root(args.data))
-        found, other = differences(record, again), other_machine(record, again)
-        if not found:
+        changed, other = differences(record, again), other_machine(record, again)
+        if not changed:
             print(f"  equal to the last bit: {arm}")
         elif other:
             print(f"  differs, on another kind of machine ({'; '.join(other)}): {arm}")
         else:
             failed += 1
             print(f"  DIFFERS on the same kind of machine: {arm}")
-        for line in found[:6]:
+        for line in changed[:6]:
             print(f"    {line}")
     return int(failed > 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    from gradcent_lab.errors import UserError
+
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"check_results: {error}")
