@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes import small_resnet
-from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
+from gradcent_lab.recipes.recipe import Switches
 
 SCALES = (
     Scale(
@@ -24,14 +24,9 @@ def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
     return (Cell("R8", small_resnet.settings("cifar100-tuned", {"name": "R8"}, scale.sizes, 0.1)),)
 
 
-RECIPE = Recipe(
+RECIPE = small_resnet.tuned_recipe(
     "cifar100-tuned",
     "ResNet-8 on half of CIFAR-100, tuned",
-    None,
     SCALES,
     cells,
-    small_resnet.BY_ROLE,
-    Lazy("recipes.builders.classification:build"),
-    notes=small_resnet.NOTES,
-    numerics=small_resnet.NUMERICS,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes import small_resnet
-from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
+from gradcent_lab.recipes.recipe import Switches
 
 SCALES = (
     Scale(
@@ -27,14 +27,9 @@ def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
     return (Cell("R18", small_resnet.settings("few-images", {"name": "R18"}, scale.sizes, 0.1)),)
 
 
-RECIPE = Recipe(
+RECIPE = small_resnet.tuned_recipe(
     "few-images",
     "ResNet-18 on 5,000 images, tuned: does GC close the gap between training and test?",
-    None,
     SCALES,
     cells,
-    small_resnet.BY_ROLE,
-    Lazy("recipes.builders.classification:build"),
-    notes=small_resnet.NOTES,
-    numerics=small_resnet.NUMERICS,
 )

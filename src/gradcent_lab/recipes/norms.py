@@ -9,7 +9,7 @@ from typing import Any
 
 from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes import small_resnet
-from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
+from gradcent_lab.recipes.recipe import Switches
 
 MODELS: dict[str, dict[str, Any]] = {
     "BN": {"name": "R8"},
@@ -36,14 +36,9 @@ def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
     )
 
 
-RECIPE = Recipe(
+RECIPE = small_resnet.tuned_recipe(
     "norms",
     "BN, GN and BN with weight standardization, tuned",
-    None,
     SCALES,
     cells,
-    small_resnet.BY_ROLE,
-    Lazy("recipes.builders.classification:build"),
-    notes=small_resnet.NOTES,
-    numerics=small_resnet.NUMERICS,
 )

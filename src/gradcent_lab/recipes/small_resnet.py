@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gradcent_lab.experiment.run_config import OFF, Arm, Numerics
-from gradcent_lab.experiment.study import Scale, Tuning
+from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes.common import SMOKE
+from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
 
 ALL = Arm("all", {"layers": "all"})
 HIDDEN = Arm("hidden", {"layers": "hidden"})
@@ -53,3 +54,14 @@ def settings(recipe: str, model: Mapping[str, Any], sizes: Mapping[str, Any], lr
         "batch_size": sizes["batch_size"],
         "eval_batch_size": 500,
     }
+
+
+def tuned_recipe(
+    name: str,
+    title: str,
+    scales: tuple[Scale, ...],
+    cells: Callable[[Scale, Switches], tuple[Cell, ...]],
+) -> Recipe:
+    """Return a recipe that compares the arms by role, each tuned arm at its own learning rate."""
+    build = Lazy("recipes.builders.classification:build")
+    return Recipe(name, title, None, scales, cells, BY_ROLE, build, notes=NOTES, numerics=NUMERICS)

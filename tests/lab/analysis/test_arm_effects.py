@@ -9,6 +9,7 @@ from synthetic_records import record
 
 from gradcent_lab.analysis.arm_effects import arm_effects
 from gradcent_lab.analysis.findings import Rules, findings
+from gradcent_lab.analysis.sequential import confidence_sequence
 from gradcent_lab.report.arms import advise_arms, arms_table, effect_sentences
 
 NOISE = np.random.default_rng(3).normal(0, 0.3, (4, 8))
@@ -122,3 +123,11 @@ def test_with_the_stopping_rule_the_contrasts_use_it_too():
     fixed, sequential = effects(gains).contrasts[0], effects(gains, sequential=True).contrasts[0]
     assert sequential.low < fixed.low < fixed.high < sequential.high
     assert sequential.winner == "all"
+
+
+def test_contrasts_of_the_stopping_rule_share_the_five_percent():
+    gains = {"all": 3, "hidden": 2.5, "input": 0}
+    last = {(run.arm, run.seed): run.last for run in runs(gains)}
+    for contrast in effects(gains, sequential=True).contrasts:
+        differences = [last[contrast.second, seed] - last[contrast.first, seed] for seed in range(8)]
+        assert (contrast.low, contrast.high) == pytest.approx(confidence_sequence(differences, 0.05 / 3))
