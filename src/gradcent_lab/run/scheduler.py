@@ -22,13 +22,16 @@ POLL_SECONDS = 1.0  # between checks of a run that another process holds
 
 
 def shard(tasks: Sequence[Task], part: int, parts: int) -> list[Task]:
-    """Return part `part` of `parts` (from 1): whole pairs stay together."""
+    """Return part `part` of `parts` (from 1) in the order of the tasks; the runs of a pair stay in one part."""
     if not 1 <= part <= parts:
         raise UserError(f"shard {part}/{parts}: the first number must lie between 1 and the second")
-    pairs: dict[tuple[int, str], list[Task]] = {}
-    for task in tasks:
-        pairs.setdefault((task.config.seed, task.config.cell), []).append(task)
-    return [task for pair in list(pairs.values())[part - 1 :: parts] for task in pair]
+    pairs = list(dict.fromkeys(map(_pair, tasks)))
+    chosen = set(pairs[part - 1 :: parts])
+    return [task for task in tasks if _pair(task) in chosen]
+
+
+def _pair(task: Task) -> tuple[int, str]:
+    return task.config.seed, task.config.cell
 
 
 def run_study(

@@ -189,6 +189,14 @@ def test_seeds_come_first_and_parts_are_whole_pairs():
         shard(tasks, 4, 3)
 
 
+def test_a_part_keeps_the_order_of_the_tasks():
+    tasks = sorted(tasks_of(study(), None), key=lambda t: t.config.arm.name)  # one arm after the other
+    assert shard(tasks, 1, 1) == tasks
+    for part in (1, 2, 3):
+        chosen = shard(tasks, part, 3)
+        assert chosen == [task for task in tasks if task in chosen]
+
+
 def test_one_failure_does_not_stop_the_others(tmp_path):
     with pytest.raises(
         UserError, match=r"4 of 8 runs failed, the rest is stored; lr 1e\+30 is too large"
