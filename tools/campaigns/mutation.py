@@ -5,6 +5,9 @@ random sample is taken, the same number from every file. First the tests run onc
 files marked, which tells the tests that execute a statement. A mutant is judged by those tests alone, the fast
 ones first (campaigns/mutation_tests.py). A mutant that makes them take too long counts as killed. Survivors are
 listed with what they change; campaigns/survivors.py explains those that change nothing a user could notice.
+
+A continued campaign (`--more`) first judges the stored survivors again, by the tests of today. `killed when first
+tried` stays as it was: the tests written for the survivors of a sample say nothing about the mutants outside it.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ import random
 from pathlib import Path
 
 from . import mutants
-from .common import ROOT, Campaign, Session
+from .common import ROOT, Campaign, Figures, Session
 from .mutation_tests import Outcome, Suite
 
+SURVIVED = (Outcome.SURVIVED, Outcome.NOT_EXECUTED)
 LIBRARY_TESTS = [
     "tests/test_operator.py",
     "tests/test_half.py",
@@ -54,32 +58,59 @@ LAB = [
 
 
 def run(session: Session) -> None:
-    """Try mutants, one file after the other, until the session ends."""
+    """Judge the survivors of earlier sessions again, then try mutants, one file after the other, until the end."""
     figures = session.figures
     survivors: list[str] = figures.details.setdefault("survivors", [])
     queue = _queue(session.seed)
-    figures.details["mutants that exist"] = len(queue)
+    figures.details.setdefault("mutants that exist", len(queue))
+    files = {file for file, _ in queue[figures.tried : session.n]}
+    files |= {_file(survivor) for survivor in survivors}
     suites = {
         file: suite
-        for files, tests in ((LIBRARY, LIBRARY_TESTS), (LAB, LAB_TESTS))
-        if any(file in files for file, _ in queue[figures.tried : session.n])
-        for suite in [Suite(files, tests)]
-        for file in files
+        for group, tests in ((LIBRARY, LIBRARY_TESTS), (LAB, LAB_TESTS))
+        if files & set(group)
+        for suite in [Suite(group, tests)]
+        for file in group
     }
     for suite in set(suites.values()):
         suite.import_modules()
+    for survivor in list(survivors):
+        if session.time_is_over:
+            return
+        _judge_again(survivor, suites[_file(survivor)], figures)
     for file, number in queue[figures.tried :]:
         if not session.goes_on():
             break
         mutant = mutants.mutant((ROOT / file).read_text(), number)
         outcome = suites[file].judge(file, mutant)
         figures.tried += 1
-        name, survived = Path(file).name, outcome in (Outcome.SURVIVED, Outcome.NOT_EXECUTED)
-        figures.count(f"{name}, {'survived' if survived else 'killed'}")
+        name, survived = Path(file).name, outcome in SURVIVED
+        figures.count(f"{name}, {'survived' if survived else 'killed'} when first tried")
         figures.count(outcome.value)
         if survived:
             survivors.append(f"{name}:{mutant.line}: {mutant.change}")
-        figures.details["killed"] = figures.tried - len(survivors)
+        else:
+            figures.count("killed when first tried")
+
+
+def _judge_again(survivor: str, suite: Suite, figures: Figures) -> None:
+    """Take a survivor off the list if today's tests kill it, or if its code is gone."""
+    file = _file(survivor)
+    _, line, change = survivor.split(":", 2)
+    same = [m for m in mutants.mutants((ROOT / file).read_text()) if m.change == change.strip()]
+    if not same:
+        figures.count("survivors whose code was removed")
+    elif suite.judge(file, min(same, key=lambda mutant: abs(mutant.line - int(line)))) in SURVIVED:
+        return
+    else:
+        figures.count("survivors killed by later tests")
+    figures.details["survivors"].remove(survivor)
+
+
+def _file(survivor: str) -> str:
+    """Return the path of a survivor's file; the names of the files differ."""
+    name = survivor.partition(":")[0]
+    return next(file for file in (*LIBRARY, *LAB) if Path(file).name == name)
 
 
 def _queue(seed: int) -> list[tuple[str, int]]:

@@ -66,9 +66,14 @@ def _mutation(document: dict[str, Any]) -> str:
     """Return the share of killed mutants and the survivors, first those that show a gap."""
     details, tried = document["details"], document["tried"]
     explained = {survivor: why for survivor in details["survivors"] if (why := explanation(survivor))}
+    first, later = details["killed when first tried"], details.get("survivors killed by later tests", 0)
+    removed = details.get("survivors whose code was removed", 0)
     head = (
-        f"Mutation: tests kill {details['killed']} of {tried} mutants ({100 * details['killed'] / max(tried, 1):.0f} %), "
-        f"a random sample of the {details['mutants that exist']:,} that exist."
+        f"Mutation: the tests killed {first} of {tried} mutants ({_percent(first, tried)}), a random sample of the "
+        f"{details['mutants that exist']:,} that exist. Tests written for the survivors kill {later} more: "
+        f"{first + later} of {tried - removed} ({_percent(first + later, tried - removed)})"
+        + (f"; the code of {removed} was removed as unnecessary" if removed else "")
+        + ". The second figure holds for this sample only."
     )
     gaps = [f"- `{survivor}`" for survivor in details["survivors"] if survivor not in explained]
     lines = [f"- `{survivor}`: {why}" for survivor, why in explained.items()]
@@ -78,3 +83,7 @@ def _mutation(document: dict[str, Any]) -> str:
     if lines:
         parts.append("\n".join(["Survivors that change nothing a user could notice:", "", *lines]))
     return "\n\n".join(parts)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / max(whole, 1):.0f} %"
