@@ -17,7 +17,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-CLOCK = frozenset({"seconds", "samples_per_second", "seconds_per_step", "memory_mib", "optimizer_seconds"})
+CLOCK = frozenset(
+    {
+        "seconds",
+        "samples_per_second",
+        "seconds_per_step",
+        "memory_mib",
+        "optimizer_seconds",
+        "reference_seconds",
+        "reference_optimizer_seconds",
+    }
+)
 MACHINE = ("instruction_set", "threads", "processes", "gpus")
 
 

@@ -163,7 +163,7 @@ def gap_text(finding: Finding) -> str:
 def exact(root: Path) -> str:
     """What holds exactly or is counted: the theorems, and how small the initial means are."""
     parts = []
-    for name in ("theory", "fig3", "fig4"):
+    for name in ("theory", "fig3", "fig4", "overhead"):
         found = store.load(root, name) if (root / name).is_dir() else []
         tables = recipes.get(name).tables
         if found and tables is not None:

@@ -17,9 +17,9 @@ SCALES = (
     ),
     Scale(
         "small",
-        "ResNet-18 of width 32, batch 32, 30 steps",
+        "ResNet-18 of width 32, batch 32, 60 steps",
         seeds=(0, 1, 2),
-        sizes={"model": {"name": "R18", "width": 32}, "batch_size": 32, "steps": 30},
+        sizes={"model": {"name": "R18", "width": 32}, "batch_size": 32, "steps": 60},
     ),
     Scale(
         "smoke",

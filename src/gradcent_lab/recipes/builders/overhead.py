@@ -1,5 +1,8 @@
 """Overhead: training steps on random images, timed one by one after a warm-up.
 
+Every run also trains a second network without GC, a step of the one after a step of the other, so that the ratio of
+their times does not depend on what else the machine does. In the arm without GC the ratio shows the noise.
+
 The result is the median step times the steps of an epoch of 50,000 images.
 """
 
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional
 
 import gradcent
@@ -21,38 +25,58 @@ from gradcent_lab.experiment import optimizers
 from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Measurement
 
+WARM_UP = 3  # steps that build state and pick kernels
+
 
 def measure(settings: Mapping[str, Any], seed: int, arm: Arm) -> tuple[float, list[dict[str, Any]]]:
-    """Return the seconds of an epoch and the time of every step."""
-    seed_everything(seed, "weights")
+    """Return the seconds of an epoch and the times of every step, beside those of a network without GC."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = models.make(settings["model"], 100).to(device)
     size = settings["batch_size"]
+    seed_everything(seed, "data")
     images = torch.randn(size, 3, 32, 32, device=device)
     labels = torch.randint(0, 100, (size,), device=device)
-    # torch's fused step in both arms: against its loop, the speed of gradcent's kernels would hide what GC adds
-    spec = {
-        "name": "SGDM",
-        "lr": 1e-4,
-        "weight_decay": 5e-4,
-        "fused": True,
-    }  # lr: random labels must not diverge
+    networks = {name: _network(settings, seed, attach, device) for name, attach in _arms(arm).items()}
+    rows = []
+    for step in range(settings["steps"] + WARM_UP):
+        row: dict[str, Any] = {"step": step - WARM_UP}
+        for name in list(networks)[:: 1 if step % 2 else -1]:
+            whole, part = _timed_step(*networks[name], images, labels)
+            row |= {f"{name}seconds": whole, f"{name}optimizer_seconds": part}
+        rows.append(row)
+    rows = rows[WARM_UP:]
+    return statistics.median(row["seconds"] for row in rows) * (50_000 // size), rows
+
+
+def _arms(arm: Arm) -> dict[str, Mapping[str, Any] | None]:
+    """Return the options of `attach` by the prefix of the times."""
+    return {"": arm.attach, "reference_": None}
+
+
+def _network(
+    settings: Mapping[str, Any], seed: int, attach: Mapping[str, Any] | None, device: torch.device
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    seed_everything(seed, "weights")
+    model = models.make(settings["model"], 100).to(device)
+    # torch's fused step in both arms: against its loop, the speed of gradcent's kernels would hide what GC adds;
+    # a small learning rate, because training on random labels must not diverge
+    spec = {"name": "SGDM", "lr": 1e-4, "weight_decay": 5e-4, "fused": True}
     optimizer = optimizers.optimizer(spec)(model.parameters())
-    if arm.attach is not None:
-        gradcent.attach(optimizer, model, **arm.attach)
-    seconds = []
-    for _ in range(settings["steps"] + 3):
-        began = time.perf_counter()
-        optimizer.zero_grad()
-        functional.cross_entropy(model(images), labels).backward()
-        before = _now(device)
-        optimizer.step()
-        ended = _now(device)
-        seconds.append((ended - began, ended - before))
-    kept = seconds[3:]  # the first ones build state and pick kernels
-    rows = [{"step": n, "seconds": whole, "optimizer_seconds": part} for n, (whole, part) in enumerate(kept)]
-    epoch = statistics.median(whole for whole, _ in kept) * (50_000 // size)
-    return epoch, rows
+    if attach is not None:
+        gradcent.attach(optimizer, model, **attach)
+    return model, optimizer
+
+
+def _timed_step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor
+) -> tuple[float, float]:
+    """Return the seconds of one training step and of its optimizer step."""
+    began = _now(images.device)
+    optimizer.zero_grad()
+    functional.cross_entropy(model(images), labels).backward()
+    before = _now(images.device)
+    optimizer.step()
+    ended = _now(images.device)
+    return ended - began, ended - before
 
 
 def _now(device: torch.device) -> float:
