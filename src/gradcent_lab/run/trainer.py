@@ -10,7 +10,6 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,40 +29,12 @@ from gradcent_lab.run.batch_norm import batch_norms, recalibrated
 from gradcent_lab.run.controls import GradientControl
 from gradcent_lab.run.epoch_metrics import Meters
 from gradcent_lab.run.example_plan import attach_options
+from gradcent_lab.run.position import Position
 from gradcent_lab.run.rank_agreement import RankAgreement
 from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.atomic_files import write_lines
 
 LOOK = 50  # steps between reads of a GPU's loss; every read waits for the GPU
-
-
-@dataclass
-class Position:
-    """The position of a run: what a checkpoint stores besides the state dicts."""
-
-    epoch: int  # the one being trained
-    step: int  # steps of it that are done
-    lr: float  # at its beginning
-    curves: list[dict[str, Any]]
-    iterations: list[dict[str, float]]
-    seconds: float  # spent in this epoch
-    total_seconds: float
-    initial_weights: str
-    batches: str = ""  # hashes of the first batches of this epoch
-
-    def problem(self, epochs: int, steps: int) -> str | None:
-        """Return what cannot be true of a run of `epochs` epochs of `steps` steps; None if all is well."""
-        if not (type(self.epoch) is int and 0 <= self.epoch <= epochs):
-            return f"epoch {self.epoch} of {epochs}"
-        if not (type(self.step) is int and 0 <= self.step <= steps):
-            return f"step {self.step} of {steps}"
-        if not isinstance(self.curves, list) or not isinstance(self.iterations, list):
-            return "its curves are not lists"
-        if [line.get("epoch") for line in self.curves] != list(range(1, self.epoch + 1)):
-            return f"{len(self.curves)} lines of curves in epoch {self.epoch}"
-        if self.iterations and len(self.iterations) != self.epoch * steps + self.step:
-            return f"{len(self.iterations)} iterations instead of {self.epoch * steps + self.step}"
-        return None
 
 
 def train(
@@ -140,7 +111,7 @@ class _Session:
         try:
             return self._train(position, meters, epoch_done, before_write)
         except Diverged as error:
-            return self._diverged_result(position, error), position.curves
+            return position.result(self.experiment, diverged=str(error)), position.curves
 
     def _train(
         self,
@@ -180,7 +151,7 @@ class _Session:
         if self.experiment.closing is not None:
             self.model.eval()
             self.experiment.closing(self.model, self.folder if self.accelerator.is_main_process else None)
-        return self._result(position), position.curves
+        return position.result(self.experiment), position.curves
 
     def close(self) -> None:
         """Close the trackers and free what accelerate holds."""
@@ -379,32 +350,3 @@ class _Session:
                 f"{path} started from other initial weights than this code builds: delete it to start again"
             )
         return position, meters
-
-    def _diverged_result(self, position: Position, error: Diverged) -> dict[str, Any]:
-        """The result of a run that diverged: it counts as such and has no metric."""
-        return {
-            "best": math.nan,
-            "best_epoch": 0,
-            "last": math.nan,
-            "diverged": str(error),
-            "metric_name": self.experiment.metric_name,
-            "metrics": list(self.experiment.metrics),
-            "higher_is_better": self.experiment.higher_is_better,
-            "initial_weights": position.initial_weights,
-            "seconds": round(position.total_seconds + position.seconds, 3),
-        }
-
-    def _result(self, position: Position) -> dict[str, Any]:
-        values = [line["eval_metric"] for line in position.curves]
-        sign = 1.0 if self.experiment.higher_is_better else -1.0
-        best = max(range(len(values)), key=lambda i: sign * values[i])
-        return {
-            "best": values[best],
-            "best_epoch": best + 1,
-            "last": values[-1],
-            "metric_name": self.experiment.metric_name,
-            "metrics": list(self.experiment.metrics),
-            "higher_is_better": self.experiment.higher_is_better,
-            "initial_weights": position.initial_weights,
-            "seconds": round(position.total_seconds, 3),
-        }
