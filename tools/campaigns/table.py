@@ -70,11 +70,14 @@ def _mutation(document: dict[str, Any]) -> str:
     removed = details.get("survivors whose code was removed", 0)
     head = (
         f"Mutation: the tests killed {first} of {tried} mutants ({_percent(first, tried)}), a random sample of the "
-        f"{details['mutants that exist']:,} that exist. Tests written for the survivors kill {later} more: "
-        f"{first + later} of {tried - removed} ({_percent(first + later, tried - removed)})"
-        + (f"; the code of {removed} was removed as unnecessary" if removed else "")
-        + ". The second figure holds for this sample only."
+        f"{details['mutants that exist']:,} that exist."
     )
+    if later or removed:
+        head += (
+            f" Tests written for the survivors kill {later} more and the code of {removed} was removed: "
+            f"{first + later} of {tried - removed} ({_percent(first + later, tried - removed)}). "
+            "This second figure holds for the sample only."
+        )
     gaps = [f"- `{survivor}`" for survivor in details["survivors"] if survivor not in explained]
     lines = [f"- `{survivor}`: {why}" for survivor, why in explained.items()]
     parts = [head]
