@@ -135,7 +135,8 @@ def _norms(result: Results) -> list[str]:
             lines.append(f"**{cell}, both arms tuned**: no pair is finished yet ({_progress(result)}).")
             continue
         parts = [
-            f"**{cell}, both arms tuned** ({result.experiment.recipe}{_state(result, finding)}): {effect_text(finding)} points, {finding.verdict}."
+            f"**{cell}, both arms tuned** ({result.experiment.recipe}{_state(result, finding)}): {effect_text(finding)} points, {finding.verdict}. "
+            f"{_training_text(finding)}"
         ]
         for arm, words in (("hidden", "hidden layers only"), ("input", "input layer only")):
             other = result.finding(arm, cell)
