@@ -255,3 +255,73 @@ def test_summaries_count_in_words_that_read() -> None:
     said = gradcent.explain(model).summary()
     assert "1 shared by layers that lay it out differently" in said
     assert "None" not in said
+
+
+class Backwards(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight  # over dim 0, against the rule of nn.Linear
+
+
+class Branch(Own):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def unreached() -> None:
+    gradcent.explain(Branch(), example=torch.ones(2, 4))
+
+
+def with_nan() -> torch.optim.Optimizer:
+    model = net()
+    optimizer = gradcent.attach(sgd(model), model, nonfinite="skip_step")
+    model[0].weight.grad = torch.full_like(model[0].weight, torch.nan)
+    return optimizer
+
+
+def with_momentum() -> tuple[torch.optim.Optimizer, nn.Module]:
+    model = net()
+    optimizer = sgd(model, momentum=0.9)
+    model(torch.ones(4, 2, 4)).sum().backward()
+    optimizer.step()
+    return optimizer, model
+
+
+def hooked() -> nn.Module:
+    model = net()
+    gradcent.attach_to_gradients(model)
+    return model
+
+
+def with_switch(model: nn.Module) -> dict:
+    return torch.optim.SGD([{"params": model.parameters(), "centralize": False}], lr=0.1).state_dict()
+
+
+SQUARE = {"example": torch.ones(2, 4)}
+WARNINGS = {
+    "disagreement, explain": lambda m: gradcent.explain(Backwards(4, 4), **SQUARE),
+    "disagreement, attach": lambda m: gradcent.attach(sgd(b := Backwards(4, 4)), b, **SQUARE),
+    "disagreement, drop-in": lambda m: gradcent.optim.SGD(
+        (b := Backwards(4, 4)).parameters(), model=b, **SQUARE
+    ),
+    "unreached, explain": lambda m: unreached(),
+    "unknown, attach": lambda m: gradcent.attach(sgd(b := nn.ModuleList([Own(), m])), b),
+    "unknown, drop-in": lambda m: gradcent.optim.AdamW(
+        (b := nn.ModuleList([Own(), m])).parameters(), model=b
+    ),
+    "unknown, attach_to_gradients": lambda m: gradcent.attach_to_gradients(nn.ModuleList([Own(), m])),
+    "other parameters": lambda m: gradcent.attach(torch.optim.SGD([*m.parameters(), *net().parameters()]), m),
+    "other group": lambda m: gradcent.attach(sgd(m), m).add_param_group({"params": net().parameters()}),
+    "checkpoint": lambda m: gradcent.attach(sgd(m), m).load_state_dict(with_switch(m)),
+    "momentum": lambda m: gradcent.attach(*with_momentum()),
+    "hooked": lambda m: gradcent.attach(sgd(b := hooked()), b),
+    "attached": lambda m: (gradcent.attach(sgd(m), m), gradcent.attach_to_gradients(m)),
+    "skipped step": lambda m: with_nan().step(),
+}
+
+
+@pytest.mark.parametrize("case", WARNINGS)
+def test_warnings_name_the_line_of_the_user(case: str) -> None:
+    """The default filter shows a warning once per line: all of them at one line of gradcent would be shown once."""
+    with pytest.warns(UserWarning, match="gradcent: ") as said:
+        _kept = WARNINGS[case](net())
+    assert [warning.filename for warning in said] == [__file__]

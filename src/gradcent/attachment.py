@@ -7,7 +7,6 @@ between both. Copies and pickles of the optimizer contain it (see `optim/_base.p
 from __future__ import annotations
 
 import itertools
-import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,6 +21,7 @@ from .kernels.layout_cache import LayoutCache
 from .layout import Layout
 from .options import Options
 from .plan import ExampleForward, Plan, ReasonCode
+from .user_warning import warn_user
 
 SWITCH = "centralize"  # the key of a param group that turns GC on or off for it
 
@@ -71,7 +71,7 @@ class Attachment:
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, warn=False)
         self._check_unknown_params()
-        self.plan.warn_if_unknown(stacklevel=4)
+        self.plan.warn_if_unknown()
         self.plan.require_something("optimizer's share of the model")
         ATTACHMENTS.add(self)
         # Only now: a refused attach must leave the param groups unchanged.
@@ -90,10 +90,9 @@ class Attachment:
             off = self._is_off(group)
             switch = group.pop(SWITCH, not off)
             if bool(switch) is off:
-                warnings.warn(
+                warn_user(
                     f"gradcent: the checkpoint's param group {index} has {SWITCH}={switch}, which does not change "
                     f"what is attached; set optimizer.param_groups[{index}]['{SWITCH}'] after loading if you want it",
-                    stacklevel=4,
                 )
 
     def _is_off(self, group: dict[str, Any]) -> bool:
@@ -109,10 +108,9 @@ class Attachment:
                 "Pass the model that the optimizer trains (a copy of it has other parameters)"
             )
         if any(param.ndim > 1 for param in unknown):
-            warnings.warn(
+            warn_user(
                 f"gradcent: {len(unknown)} of {len(self.plan.entries)} tensors of the optimizer are not parameters "
                 "of the model passed to attach, and are left alone; pass all models as a list",
-                stacklevel=4,
             )
 
     def restore_switches(self, optimizer: torch.optim.Optimizer) -> None:
@@ -153,10 +151,9 @@ class Attachment:
         added = self._whole_plan.restricted(parameters, off=() if switch else parameters)
         unknown = sum(self._whole_plan.entry(param) is None for param in parameters)
         if warn and unknown and switch:
-            warnings.warn(
+            warn_user(
                 f"gradcent: {unknown} of {len(parameters)} tensors of the new param group are not parameters "
                 "of the model passed to attach, and are left alone",
-                stacklevel=4,
             )
         if any(entry.layout for entry in added.entries):
             self._refuse_unknown_decay(optimizer, group, kind)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..layout import Layout
+from ..user_warning import warn_user
 from . import render
 from .entry import Entry, Reason, ReasonCode
 from .forward import ExampleForward
@@ -195,7 +195,7 @@ class Plan:
         total = sum(entry.numel for entry in trained)
         return (sum(entry.numel for entry in unknown) / total if total else 0.0), unknown
 
-    def warn_if_unknown(self, stacklevel: int) -> None:
+    def warn_if_unknown(self) -> None:
         """Warn if more than 1 % of the matrices are left alone because their modules are unknown."""
         share, unknown = self.unknown_share()
         if self.traced is not None or share <= 0.01:
@@ -203,11 +203,10 @@ class Plan:
         classes = sorted({entry.module for entry in unknown})
         shown = ", ".join(classes[:4]) + (f" and {len(classes) - 4} more" if len(classes) > 4 else "")
         tensors = f"{len(unknown)} tensor{'s' if len(unknown) > 1 else ''}"
-        warnings.warn(
+        warn_user(
             f"gradcent: {share:.1%} of the elements of the trainable matrices ({tensors}, of {shown}) are left alone, "
             "because gradcent does not know these modules. Pass example=batch, so that one forward pass shows how they "
             f"are used; or add a rule with gradcent.register({classes[0]}, …), or layouts with overrides=",
-            stacklevel=stacklevel + 1,
         )
 
     def require_something(self, where: str = "model") -> None:
