@@ -20,7 +20,7 @@ from .dtensor.update import UpdateProjection
 from .kernels.layout_cache import LayoutCache
 from .layout import Layout
 from .options import Options
-from .plan import ExampleForward, Plan, ReasonCode
+from .plan import Entry, ExampleForward, Plan, ReasonCode
 from .user_warning import warn_user
 
 SWITCH = "centralize"  # the key of a param group that turns GC on or off for it
@@ -128,6 +128,11 @@ class Attachment:
         self._plan_reshaped_params(parameters)
         return [self.plan.layout(parameter) for parameter in parameters]
 
+    def has_layouts(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether all parameters are planned in their present shapes; one without a gradient may have another."""
+        entries = [(parameter, self.plan.entry(parameter)) for parameter in parameters]
+        return all(entry is not None and not _is_reshaped(parameter, entry) for parameter, entry in entries)
+
     def projection(self, params: Sequence[Tensor]) -> UpdateProjection:
         """Return the projection of these parameters' update, reused across steps."""
         layouts, _ = self.cache.lists(self, params)
@@ -201,9 +206,7 @@ class Attachment:
         reshaped = [
             parameter
             for parameter in parameters
-            if (entry := self.plan.entry(parameter)) is not None
-            and entry.layout is not None
-            and entry.shape != _planned_shape(parameter)
+            if (entry := self.plan.entry(parameter)) is not None and _is_reshaped(parameter, entry)
         ]
         if not reshaped:
             return
@@ -269,6 +272,10 @@ class Attachment:
 
     def __repr__(self) -> str:
         return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"
+
+
+def _is_reshaped(parameter: Tensor, entry: Entry) -> bool:
+    return entry.layout is not None and entry.shape != _planned_shape(parameter)
 
 
 def _planned_shape(parameter: Tensor) -> tuple[int, ...]:
