@@ -16,7 +16,7 @@ from .forward import ExampleForward
 from .overrides import Override
 from .owners import describe, parameters_of
 from .parameter import Parameter, Use
-from .planner import MIN_LENGTH, Layers, check_layers, finalize, plan_parameters
+from .planner import MIN_LENGTH, Layers, finalize, plan_parameters
 from .rules import ModuleRules
 from .traced import Traced
 from .tracing import trace
@@ -57,7 +57,6 @@ class Plan:
     ) -> Plan:
         """Plan a model, or several that one optimizer trains; ``traced`` are the results of an earlier trace."""
         with_example = example is not None or example_forward is not None
-        check_layers(layers, traced=with_example or traced is not None)
         models = models_of(model)
         parameters = list(parameters_of(models))
         if with_example:
@@ -187,10 +186,11 @@ class Plan:
 
     def unknown_share(self) -> tuple[float, list[Entry]]:
         """Return the share of the trainable matrices' elements that belong to unknown modules, and their entries."""
-        matrices = [
-            (key, entry) for key, entry in self._entries.items() if sum(size > 1 for size in entry.shape) > 1
+        trained = [
+            entry
+            for parameter, entry in self._entries.items()
+            if parameter.requires_grad and sum(size > 1 for size in entry.shape) > 1
         ]
-        trained = [entry for key, entry in matrices if getattr(key, "requires_grad", True)]
         unknown = [entry for entry in trained if entry.why.code is ReasonCode.UNKNOWN_MODULE]
         total = sum(entry.numel for entry in trained)
         return (sum(entry.numel for entry in unknown) / total if total else 0.0), unknown

@@ -60,7 +60,7 @@ def plan_parameters(
     return planned
 
 
-def check_layers(layers: object, *, traced: bool = False) -> None:
+def check_layers(layers: object, *, traced: bool) -> None:
     """Raise if ``layers`` is not one of the choices, or needs an example that is not there."""
     if layers not in LAYERS:
         choices = '"all", "conv", "linear", "hidden" or "input"'
