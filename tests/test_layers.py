@@ -13,7 +13,7 @@ LAYERS = {
     name: layer
     for layer, names in enumerate(
         [
-            ["layout", "decay", "calibration"],
+            ["layout", "decay", "calibration", "user_warning"],
             ["operator", "plan"],
             ["kernels", "compile_ops"],
             ["dtensor"],

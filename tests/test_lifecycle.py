@@ -302,6 +302,47 @@ def test_a_group_of_strangers_is_said() -> None:
     optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
     with pytest.warns(UserWarning, match="not parameters of the model"):
         optimizer.add_param_group({"params": other.parameters()})
+    optimizer.add_param_group({"params": nn.Linear(4, 2).parameters(), "centralize": False})  # by choice
+
+
+def replace_weights(model: nn.Module, optimizer: torch.optim.Optimizer, layers: list[int]) -> None:
+    """Put other objects into the places of weights, as FSDP2 and `nn.Module.to_empty` do."""
+    for index in layers:
+        weight = nn.Parameter(model[index].weight.detach().clone())
+        for group in optimizer.param_groups:
+            group["params"] = [weight if each is model[index].weight else each for each in group["params"]]
+        model[index].weight = weight
+
+
+@pytest.mark.parametrize("at", ["gradient", "update"])
+@pytest.mark.parametrize("replaced", [[0], [2], [0, 1, 2]], ids=str)
+def test_replaced_weights_keep_their_layout_and_their_switch(replaced: list[int], at: str) -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(3)))
+    groups = [{"params": model[:2].parameters()}, {"params": model[2].parameters(), "centralize": False}]
+    optimizer = gradcent.attach(torch.optim.SGD(groups, lr=0.1), model, at=at)
+    for _ in range(2):
+        replace_weights(model, optimizer, replaced)
+        before = [layer.weight.detach().sum(1) for layer in model]
+        model(torch.rand(3, 4)).sum().backward()
+        optimizer.step()
+        after = [layer.weight.detach().sum(1) for layer in model]
+        moved = [float((now - then).abs().max()) > 1e-4 for now, then in zip(after, before, strict=True)]
+        assert moved == [False, False, True]
+    plan = gradcent.attached(optimizer).plan
+    assert sorted(each.name for each in plan.entries) == ["0.weight", "1.weight", "2.weight"]
+
+
+def test_replaced_weights_that_are_not_in_the_model_are_refused() -> None:
+    model = nn.Sequential(*(nn.Linear(4, 4, bias=False) for _ in range(4)))
+    optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
+    others = [nn.Parameter(torch.zeros(size, 5)) for size in (2, 3, 4, 6)]
+    for other in others:
+        other.grad = torch.ones_like(other)
+    optimizer.param_groups[0]["params"] = others
+    with pytest.raises(
+        RuntimeError, match=r"4 of the new ones \(shapes \(2, 5\), \(3, 5\), \(4, 5\)\) are not in"
+    ):
+        optimizer.step()
 
 
 @cases(where=lambda case: not case.matrices_only)

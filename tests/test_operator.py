@@ -66,14 +66,22 @@ def test_decay_goes_into_the_mean(shape, layout) -> None:
     torch.testing.assert_close(
         result + 0.3 * weight, expected(gradient + 0.3 * weight, layout), rtol=0, atol=1e-14
     )
+    assert torch.equal(centralize(gradient, layout, weight=weight), centralize(gradient, layout))
 
 
-def test_decay_with_vectors_of_one_element() -> None:
+@pytest.mark.parametrize("vectors", [1, 4])
+def test_decay_with_vectors_of_one_element(vectors: int) -> None:
     """By hand such a layout may be used; each element is a vector of its own."""
-    gradient, weight = torch.randn(2, 4, 1, dtype=torch.float64)
-    result = centralize(gradient, Layout.rows((4, 1)), weight=weight, decay=0.3)
-    torch.testing.assert_close(result, -0.3 * weight)
-    assert bool((centralize(gradient, Layout.rows((4, 1))) == 0).all())
+    gradient, weight = torch.randn(2, vectors, 1, dtype=torch.float64)
+    layout = Layout.rows(gradient.shape)
+    torch.testing.assert_close(centralize(gradient, layout, weight=weight, decay=0.3), -0.3 * weight)
+    assert bool((centralize(gradient, layout) == 0).all())
+
+
+@EVERY
+def test_the_numbers_of_a_layout(shape, layout) -> None:
+    assert layout.numel == torch.Size(shape).numel()
+    assert layout.count * layout.length == layout.numel
 
 
 @EVERY
@@ -107,9 +115,10 @@ def test_expanded_gradients() -> None:
     assert model.weight.grad.tolist() == [[-3, -2, -1, 0, 6]] * 2
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.complex64])
 @pytest.mark.parametrize("shape", [(0, 5), (5, 0), (0,), (3, 0, 2)])
-def test_zero_size(shape) -> None:
-    tensor = torch.empty(shape)
+def test_zero_size(shape, dtype) -> None:
+    tensor = torch.empty(shape, dtype=dtype)
     layout = Layout(1, 1, shape[0], int(torch.tensor(shape[1:]).prod()))
     assert centralize(tensor, layout).shape == tensor.shape
     assert centralize_(tensor, layout) is tensor
@@ -143,8 +152,17 @@ def test_rows_near_the_largest_number_do_not_overflow(dtype) -> None:
     row = torch.tensor([[largest, largest, largest / 2, largest / 2]], dtype=dtype)
     result = centralize(row, Layout.rows((1, 4)))
     want = torch.tensor([[0.25, 0.25, -0.25, -0.25]], dtype=torch.float64)
-    assert bool(result.isfinite().all())
-    torch.testing.assert_close(result.double() / largest, want, rtol=0, atol=torch.finfo(dtype).eps)
+    mapped = torch.func.vmap(lambda each: centralize(each, Layout.rows((1, 4))))(row[None])[0]
+    for each in (result, mapped):
+        assert bool(each.isfinite().all())
+        torch.testing.assert_close(each.double() / largest, want, rtol=0, atol=torch.finfo(dtype).eps)
+
+
+@pytest.mark.filterwarnings("ignore")  # Dynamo's own, about lru_cache
+def test_centralize_compiles_into_one_graph() -> None:
+    tensor, layout = torch.randn(4, 5), Layout.rows((4, 5))
+    compiled = torch.compile(lambda each: centralize(each, layout), backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(tensor), centralize(tensor, layout))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -200,6 +218,8 @@ def test_what_is_refused() -> None:
     rows = Layout.rows((2, 3))
     with pytest.raises(TypeError, match="no means"):
         centralize(torch.ones(2, 3, dtype=torch.int64), rows)
+    with pytest.raises(TypeError, match="no means"):
+        vector_means(torch.ones(2, 3, dtype=torch.int64), rows)
     with pytest.raises(TypeError, match="sparse"):
         centralize(torch.ones(2, 3).to_sparse(), rows)
     with pytest.raises(ValueError, match="6 elements"):

@@ -106,6 +106,18 @@ def test_register_teaches_a_module_type() -> None:
         gradcent.unregister(Experts)
 
 
+@pytest.mark.usefixtures("_forget")
+def test_a_registered_name_says_why_it_leaves_parameters_alone() -> None:
+    model = Experts()
+    model.router, model.scale = nn.Parameter(torch.zeros(3, 4)), nn.Parameter(torch.zeros(4))
+    gradcent.register(Experts, "stacked_rows")
+    assert {each.name: each.reason for each in explain(model).entries if not each.layout} == {
+        "bias": "bias",
+        "router": "too few dims for stacked_rows",
+        "scale": "a single vector, not a list of weight vectors",
+    }
+
+
 def test_what_register_refuses() -> None:
     with pytest.raises(TypeError, match=r"subclass of nn\.Module"):
         gradcent.register(int, "rows")  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -91,8 +93,28 @@ def test_reasons_say_what_is_the_matter() -> None:
         "scaled.parametrizations.weight.original0": "magnitude",
     }.items():
         assert words in entry(net, name).reason, name
+    assert entry(net, "head.weight").reason == "frozen now; centralized once it is trained"
+    assert entry(net, "head.weight", overrides={"head.*t": "rows"}).reason.startswith(
+        "override 'head.*t'; frozen"
+    )
+    net.one.in_features, net.one.out_features, net.one.weight = 4, 0, nn.Parameter(torch.zeros(0, 4))
+    assert entry(net, "one.weight").reason == "has no elements"
     assert entry(net, "head.weight").layout is not None
     assert not entry(net, "head.weight").centralized
+
+
+@pytest.mark.parametrize(
+    ("parent", "sizes", "words"),
+    [
+        (nn.Linear, (4, 4), "not the weight of its Own"),
+        (nn.MultiheadAttention, (4, 2), "not a projection of its Own"),
+        (nn.LSTM, (4, 4), "not a weight of its Own"),
+    ],
+)
+def test_what_a_subclass_adds_is_not_its_parents_weight(parent, sizes, words) -> None:
+    model = type("Own", (parent,), {})(*sizes)
+    model.register_parameter("extra", nn.Parameter(torch.zeros(4, 4)))
+    assert entry(model, "extra").reason == words
 
 
 def test_lazy_modules_before_and_after_they_have_a_shape() -> None:
@@ -218,6 +240,69 @@ def test_packed_weights_are_left_alone() -> None:
     factored = nn.Conv2d(4, 4, 3)
     factored.weight = nn.Parameter(torch.zeros(36, 4))
     assert "packed or factored" in entry(factored, "weight").reason
+    conv1d = type("Conv1D", (nn.Module,), {"nf": 4})()
+    conv1d.weight = nn.Parameter(torch.zeros(24, 3))
+    assert "packed or factored" in entry(conv1d, "weight").reason
+
+
+def test_tensors_that_belong_to_no_module() -> None:
+    centralized, left, bias = torch.zeros(4, 3), torch.zeros(4, 3), torch.zeros(4, 1)
+    rows = Layout.rows((4, 3))
+    plan = Plan.of_tensors({"a": (centralized, rows), "b": (left, None), "c": (bias, Layout.rows((4, 1)))})
+    assert [plan.layout(each) for each in (centralized, left, bias)] == [rows, None, None]
+    assert "length 1" in plan.entries[2].reason
+    with pytest.raises(TypeError, match=r"w must be a pair \(tensor, layout\), got tuple"):
+        Plan.of_tensors({"w": (left, rows, 1)})
+    with pytest.raises(ValueError, match="12 elements"):
+        Plan.of_tensors({"w": (torch.zeros(4, 4), rows)})
+
+
+class Mixed(nn.Module):
+    """A known matrix and one of an unknown module."""
+
+    def __init__(self, known: tuple[int, int], own: tuple[int, ...]) -> None:
+        super().__init__()
+        self.known, self.own = nn.Linear(*known, bias=False), nn.Parameter(torch.zeros(own))
+
+
+@pytest.mark.parametrize(
+    ("known", "own", "share"),
+    [
+        ((12, 33), (2, 2), None),  # exactly 1 %
+        ((12, 32), (2, 2), "1.0%"),
+        ((5, 4), (2, 40), "80.0%"),
+        ((5, 4), (1, 1, 40), None),  # a class token
+        ((5, 4), (40,), None),
+    ],
+)
+def test_matrices_of_unknown_modules_are_reported_above_one_percent(known, own, share) -> None:
+    model = Mixed(known, own)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if share is None:
+        gradcent.attach(optimizer, model)
+    else:
+        with pytest.warns(UserWarning, match=rf"gradcent: {share} of .* \(1 tensor, of Mixed\)"):
+            gradcent.attach(optimizer, model)
+        model.own.requires_grad_(False)
+        gradcent.attach(gradcent.detach(optimizer), model)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "shown"), [(4, "Own0, Own1, Own2, Own3"), (6, "Own0, Own1, Own2, Own3 and 2 more")]
+)
+def test_at_most_four_unknown_modules_are_named(kinds: int, shown: str) -> None:
+    model = nn.ModuleList([type(f"Own{index}", (Mixed,), {})((3, 3), (4, 4)) for index in range(kinds)])
+    with pytest.warns(UserWarning, match=rf"\({kinds} tensors, of {shown}\)"):
+        gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
+
+
+@pytest.mark.parametrize(
+    ("other", "name"), [(nn.Sequential(nn.Linear(4, 5)), "shape"), (nn.Linear(4, 3), "names")]
+)
+def test_a_plan_of_another_model_is_refused(other: nn.Module, name: str) -> None:
+    model = nn.Sequential(nn.Linear(4, 3))
+    with pytest.raises(ValueError, match=r"none of the optimizer.s tensors is a parameter"):
+        gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, plan=explain(other))
 
 
 def test_several_models_in_one_plan() -> None:
@@ -279,6 +364,10 @@ def test_nothing_to_centralize_is_an_error() -> None:
         gradcent.optim.SGD(model.parameters(), lr=0.1, model=model)
     with pytest.raises(TypeError, match="needs the model"):
         gradcent.optim.SGD(model.parameters(), lr=0.1)
+    for norms, more in ((2, ")"), (3, "; … and 2 more)")):
+        model = nn.Sequential(*(nn.BatchNorm1d(3) for _ in range(norms)))
+        with pytest.raises(ValueError, match=re.escape(f"1.bias: bias of a normalization{more}")):
+            gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
 
 
 def test_reasons_and_decisions_are_data() -> None:

@@ -31,13 +31,13 @@ def sgd(model: nn.Module, **options) -> torch.optim.Optimizer:
 
 
 NO_MODELS = {
-    "an optimizer": lambda model: sgd(model),
-    "parameters": lambda model: model.parameters(),
-    "a list of parameters": lambda model: list(model.parameters()),
-    "a state dict": lambda model: model.state_dict(),
-    "a name": lambda model: "resnet50",
-    "a number": lambda model: 3,
-    "no models": lambda model: [],
+    "SGD": lambda model: sgd(model),
+    "generator of Parameter": lambda model: model.parameters(),
+    "list of Parameter": lambda model: list(model.parameters()),
+    "OrderedDict of str": lambda model: model.state_dict(),
+    "str": lambda model: "resnet50",
+    "int": lambda model: 3,
+    "list": lambda model: [],
 }
 
 
@@ -51,7 +51,7 @@ def test_what_is_no_model(where: str, given: str) -> None:
     call = (
         (lambda given: gradcent.attach(sgd(model), given)) if where == "attach" else getattr(gradcent, where)
     )
-    with pytest.raises(TypeError, match=r"nn\.Module \(or a list of them\), got"):
+    with pytest.raises(TypeError, match=rf"nn\.Module \(or a list of them\), got {given}$"):
         call(wrong)
 
 
@@ -64,7 +64,15 @@ def test_a_plan_in_the_place_of_the_model() -> None:
 
 
 @pytest.mark.parametrize(
-    "choice", [{"layers": "conv"}, {"overrides": {"0.weight": None}}], ids=["layers", "overrides"]
+    "choice",
+    [
+        {"layers": "conv"},
+        {"overrides": {"0.weight": None}},
+        {"min_length": 2},
+        {"example": torch.ones(4, 2, 4)},
+        {"example_forward": lambda model, batch: None},
+    ],
+    ids=lambda choice: next(iter(choice)),
 )
 def test_choices_beside_a_ready_plan_are_refused_not_ignored(choice: dict) -> None:
     model = net()
@@ -73,9 +81,12 @@ def test_choices_beside_a_ready_plan_are_refused_not_ignored(choice: dict) -> No
         lambda: gradcent.attach(sgd(model), plan=plan, **choice),
         lambda: gradcent.optim.SGD(model.parameters(), lr=0.1, plan=plan, **choice),
         lambda: gradcent.attach_to_gradients(model, plan=plan, **choice),
-        lambda: gradcent.Monitor(model, plan=plan, **choice),
-        lambda: gradcent.centralize_gradients_(plan, **choice),
     ]
+    if not choice.keys() & {"example", "example_forward"}:  # which these do not take
+        calls += [
+            lambda: gradcent.Monitor(model, plan=plan, **choice),
+            lambda: gradcent.centralize_gradients_(plan, **choice),
+        ]
     for call in calls:
         with pytest.raises(ValueError, match="made already"):
             call()
@@ -164,7 +175,11 @@ def test_strangers_are_said_when_attaching() -> None:
         warnings.simplefilter("error")
         gradcent.attach(torch.optim.SGD(both, lr=0.1), [model, other])
         # a temperature or a margin is nobody's weight vector
-        gradcent.attach(torch.optim.SGD([*model.parameters(), nn.Parameter(torch.ones(()))], lr=0.1), model)
+        extra = [nn.Parameter(torch.ones(())), nn.Parameter(torch.ones(5))]
+        gradcent.attach(torch.optim.SGD([*model.parameters(), *extra], lr=0.1), model)
+    extra = [nn.Parameter(torch.ones(2, 3))]
+    with pytest.warns(UserWarning, match=r"1 of 5 tensors"):
+        gradcent.attach(torch.optim.SGD([*model.parameters(), *extra], lr=0.1), model)
 
 
 def test_a_choice_of_decay_where_there_is_none_to_choose() -> None:
@@ -200,10 +215,11 @@ def test_a_refused_group_is_not_kept() -> None:
     optimizer.add_param_group({"params": model[2].parameters()})
 
 
-def test_momentum_gathered_without_gc_is_said() -> None:
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_momentum_gathered_without_gc_is_said(scale: float) -> None:
     model = net()
     optimizer = sgd(model, momentum=0.9)
-    model(torch.ones(4, 2, 4)).sum().backward()
+    (scale * model(torch.ones(4, 2, 4))).sum().backward()
     optimizer.step()
     with pytest.warns(UserWarning, match=r"momentum of 0\.weight was accumulated without GC"):
         gradcent.attach(optimizer, model)
@@ -212,6 +228,11 @@ def test_momentum_gathered_without_gc_is_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         gradcent.attach(gradcent.detach(fresh), model)
+        still = sgd(model, momentum=0.9)
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        still.step()
+        gradcent.attach(still, model)
 
 
 class Sharpness(torch.optim.Optimizer):
@@ -239,6 +260,59 @@ def test_an_optimizer_that_steps_another_names_that_one() -> None:
     torch.testing.assert_close(model[2].weight.detach().sum(1), before)
 
 
+class Wrapper:
+    """No Optimizer itself, as DeepSpeed's and fairscale's wrappers."""
+
+    def __init__(self, **attributes: object) -> None:
+        self.__dict__.update(attributes)
+
+
+@pytest.mark.parametrize("name", ["optimizer", "base", "base_optimizer", None])
+def test_a_wrapper_that_is_no_optimizer_names_the_one_inside(name: str | None) -> None:
+    model = net()
+    hint = (
+        rf"; attach to the optimizer inside it: gradcent\.attach\(optimizer\.{name}, model\)" if name else ""
+    )
+    with pytest.raises(TypeError, match=rf"needs a torch\.optim\.Optimizer, got Wrapper{hint}$"):
+        gradcent.attach(Wrapper(**({name: sgd(model)} if name else {})), model)
+
+
+def test_a_container_of_optimizers_names_attach_each() -> None:
+    model = net()
+    outer = sgd(model)
+    outer.optimizers = []  # a list without optimizers is none of gradcent's business
+    gradcent.detach(gradcent.attach(outer, model))
+    outer.optimizers = [sgd(model)]
+    with pytest.raises(TypeError, match=r"attach_each\(optimizer\.optimizers, model\)"):
+        gradcent.attach(outer, model)
+
+
+class FlatParameter(nn.Parameter):
+    """Known by its name, as FSDP1's."""
+
+
+@pytest.mark.parametrize("sign", ["FlatParameter", "_fsdp_flattened", "ds_id", "wrapper", "deepspeed"])
+def test_each_sign_of_flattened_parameters_is_enough(sign: str) -> None:
+    model = net()
+    if sign == "FlatParameter":
+        model[2].weight = FlatParameter(model[2].weight.detach())
+    elif sign == "wrapper":
+        model.append(type("FullyShardedDataParallel", (nn.Module,), {})())
+    optimizer = sgd(model)
+    if sign == "deepspeed":
+        optimizer.__class__ = type("ZeRO", (torch.optim.SGD,), {"__module__": "deepspeed.runtime.zero"})
+    elif sign in ("_fsdp_flattened", "ds_id"):
+        setattr(model[2].weight, sign, 1)
+    with pytest.raises(TypeError, match="flattened pieces"):
+        gradcent.attach(optimizer, model)
+
+
+def test_an_optimizer_of_biases_is_not_taken_for_flattened_parameters() -> None:
+    model = net()
+    with pytest.raises(ValueError, match=r"nothing would be centralized .*0\.bias: bias"):
+        gradcent.attach(torch.optim.SGD([model[0].bias, model[2].bias], lr=0.1), model)
+
+
 def test_a_step_replaced_on_the_object_is_noticed() -> None:
     model = net()
     optimizer = sgd(model)
@@ -255,3 +329,73 @@ def test_summaries_count_in_words_that_read() -> None:
     said = gradcent.explain(model).summary()
     assert "1 shared by layers that lay it out differently" in said
     assert "None" not in said
+
+
+class Backwards(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight  # over dim 0, against the rule of nn.Linear
+
+
+class Branch(Own):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+def unreached() -> None:
+    gradcent.explain(Branch(), example=torch.ones(2, 4))
+
+
+def with_nan() -> torch.optim.Optimizer:
+    model = net()
+    optimizer = gradcent.attach(sgd(model), model, nonfinite="skip_step")
+    model[0].weight.grad = torch.full_like(model[0].weight, torch.nan)
+    return optimizer
+
+
+def with_momentum() -> tuple[torch.optim.Optimizer, nn.Module]:
+    model = net()
+    optimizer = sgd(model, momentum=0.9)
+    model(torch.ones(4, 2, 4)).sum().backward()
+    optimizer.step()
+    return optimizer, model
+
+
+def hooked() -> nn.Module:
+    model = net()
+    gradcent.attach_to_gradients(model)
+    return model
+
+
+def with_switch(model: nn.Module) -> dict:
+    return torch.optim.SGD([{"params": model.parameters(), "centralize": False}], lr=0.1).state_dict()
+
+
+SQUARE = {"example": torch.ones(2, 4)}
+WARNINGS = {
+    "disagreement, explain": lambda m: gradcent.explain(Backwards(4, 4), **SQUARE),
+    "disagreement, attach": lambda m: gradcent.attach(sgd(b := Backwards(4, 4)), b, **SQUARE),
+    "disagreement, drop-in": lambda m: gradcent.optim.SGD(
+        (b := Backwards(4, 4)).parameters(), model=b, **SQUARE
+    ),
+    "unreached, explain": lambda m: unreached(),
+    "unknown, attach": lambda m: gradcent.attach(sgd(b := nn.ModuleList([Own(), m])), b),
+    "unknown, drop-in": lambda m: gradcent.optim.AdamW(
+        (b := nn.ModuleList([Own(), m])).parameters(), model=b
+    ),
+    "unknown, attach_to_gradients": lambda m: gradcent.attach_to_gradients(nn.ModuleList([Own(), m])),
+    "other parameters": lambda m: gradcent.attach(torch.optim.SGD([*m.parameters(), *net().parameters()]), m),
+    "other group": lambda m: gradcent.attach(sgd(m), m).add_param_group({"params": net().parameters()}),
+    "checkpoint": lambda m: gradcent.attach(sgd(m), m).load_state_dict(with_switch(m)),
+    "momentum": lambda m: gradcent.attach(*with_momentum()),
+    "hooked": lambda m: gradcent.attach(sgd(b := hooked()), b),
+    "attached": lambda m: (gradcent.attach(sgd(m), m), gradcent.attach_to_gradients(m)),
+    "skipped step": lambda m: with_nan().step(),
+}
+
+
+@pytest.mark.parametrize("case", WARNINGS)
+def test_warnings_name_the_line_of_the_user(case: str) -> None:
+    """The default filter shows a warning once per line: all of them at one line of gradcent would be shown once."""
+    with pytest.warns(UserWarning, match="gradcent: ") as said:
+        _kept = WARNINGS[case](net())
+    assert [warning.filename for warning in said] == [__file__]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import gradcent
 from gradcent.plan import ReasonCode
+from optimizer_cases import Homemade
 
 
 def linear(inputs: int = 6, outputs: int = 4) -> nn.Linear:
@@ -218,27 +219,28 @@ def test_an_attach_that_fails_late_is_undone() -> None:
         def step(self, closure: Any = None) -> Any:
             return super().step(closure)
 
-    model = linear()
-    optimizer = Plain(
-        [{"params": model.parameters(), "centralize": True}, {"params": [], "centralize": False}],
-        lr=0.1,
-        momentum=0.9,
-    )
+    model, calls = nn.Sequential(linear(), linear(4, 3)), []
+    groups = [{"params": model[0].parameters()}, {"params": model[1].parameters(), "centralize": False}]
+    optimizer = Plain(groups, lr=0.1, momentum=0.9)
+    optimizer.register_step_pre_hook(lambda *_: calls.append(1))
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     backward(model, batch())
     optimizer.step()
-    attributes, step = dict(optimizer.__dict__), Plain.__dict__["step"]
-    with pytest.raises(UserWarning, match="momentum of weight was accumulated without GC"):
+    attributes, step, once = dict(optimizer.__dict__), Plain.__dict__["step"], len(calls)
+    with pytest.raises(UserWarning, match=r"momentum of 0\.weight was accumulated without GC") as failed:
         gradcent.attach(optimizer, model)
     assert type(optimizer) is Plain
     assert Plain.__dict__["step"] is step
     assert optimizer.__dict__ == attributes
-    assert not optimizer._optimizer_step_pre_hooks
+    assert [group.get("centralize") for group in optimizer.param_groups] == [None, False]
     assert gradcent.attached(optimizer) is None
-    before = model.weight.detach().sum(1)
+    before = model[0].weight.detach().sum(1)
     optimizer.step()
     scheduler.step()
-    assert float((model.weight.detach().sum(1) - before).abs().max()) > 1e-3
+    assert float((model[0].weight.detach().sum(1) - before).abs().max()) > 1e-3
+    assert len(calls) == 2 * once  # torch calls the hook in the step and in its parent's
+    assert failed.tb is not None  # it refers to the attachment, which must not count as one
+    gradcent.attach_to_gradients(model).remove()
 
 
 def test_swapped_arguments_get_a_hint() -> None:
@@ -257,6 +259,7 @@ def test_attach_beside_attach_to_gradients_warns() -> None:
     with pytest.warns(UserWarning, match="attach centralizes weight already"):
         handles = gradcent.attach_to_gradients(model)
     handles.remove()
+    _kept = gradcent.attached(optimizer)
     gradcent.detach(optimizer)
     gradcent.attach_to_gradients(model).remove()
     gradcent.attach(optimizer, model)
@@ -314,6 +317,7 @@ def test_a_gradient_that_is_a_strided_slice_is_centralized_in_its_buffer(kernel:
         ((5, 6), (3, 1), True),
         ((3, 2), (1, 3), False),
         ((4, 3), (2, 3), True),
+        ((2, 3), (2, 1), True),
         ((2, 3, 4), (30, 1, 5), False),
         ((0, 3), (0, 0), False),
     ],
@@ -441,11 +445,41 @@ def test_a_weight_whose_new_shape_has_no_layout_is_named_before_any_group_steps(
     model[1].weight.data = model[1].weight.data[:3].clone()  # out_features still says 4
     backward(model, batch())
     before = model[0].weight.detach().clone()
-    with pytest.raises(
-        RuntimeError, match=r"1\.weight had shape \(4, 6\) .* \(3, 6\) now, for which there is no layout"
-    ):
+    message = r"1\.weight had shape \(4, 6\) .* \(3, 6\) now, for which there is no layout \(.*packed or factored\);"
+    with pytest.raises(RuntimeError, match=message):
         optimizer.step()
     assert torch.equal(model[0].weight, before)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.RMSprop, Homemade])
+def test_the_shape_of_a_weight_without_gradient_does_not_matter(kind: Any) -> None:
+    model = nn.Sequential(linear(6, 6), linear(6, 4))
+    optimizer = gradcent.attach(kind(model.parameters(), lr=0.1), model)
+    model[1].weight.data = model[1].weight.data[:3].clone()
+    backward(model, batch())
+    model[1].weight.grad = None
+    before, sums = model[0].weight.detach().clone(), model[0].weight.detach().sum(1)
+    for _ in range(2):
+        optimizer.step()
+    assert not torch.equal(model[0].weight, before)
+    if kind is not torch.optim.RMSprop:
+        torch.testing.assert_close(model[0].weight.detach().sum(1), sums, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("why", ["ready plan", "not in the model"])
+def test_a_new_shape_that_cannot_be_planned_is_named(why: str) -> None:
+    model = nn.Sequential(linear(6, 6), linear(6, 4))
+    given = {"plan": gradcent.explain(model)} if why == "ready plan" else {"model": model}
+    optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), **given)
+    weight = model[1].weight
+    if why == "not in the model":
+        model[1] = linear(6, 3)
+    weight.data = torch.randn(3, 6, dtype=torch.float64)
+    weight.grad = torch.randn(3, 6, dtype=torch.float64)
+    with pytest.raises(
+        RuntimeError, match=r"1\.weight had .* \(3, 6\) now, for which there is no layout; no param"
+    ):
+        optimizer.step()
 
 
 # --- which parameters are planned ------------------------------------------------------------------------------------

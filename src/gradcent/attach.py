@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ from .optim._class_exchange import centralized_class, plain_class
 from .options import At, Decay, NonFinite, Options
 from .plan import ExampleForward, Layers, Overrides, Plan, models_of
 from .plan.planner import MIN_LENGTH
+from .user_warning import warn_user
 
 Opt = TypeVar("Opt", bound=torch.optim.Optimizer)
 
@@ -132,10 +132,9 @@ def _undone_on_error(optimizer: torch.optim.Optimizer, attachment: Attachment) -
 def _warn_if_gradients_hooked(attachment: Attachment) -> None:
     names = [entry.name for parameter, entry in attachment.plan.named() if hooked_handles(parameter)]
     if names:
-        warnings.warn(
+        warn_user(
             f"gradcent: attach_to_gradients centralizes the gradients of this model already ({names[0]}); use one of "
             "the two: call remove() on what attach_to_gradients returned, or do not attach to the optimizer",
-            stacklevel=3,
         )
 
 
@@ -227,10 +226,9 @@ def _warn_if_momentum_uncentered(optimizer: torch.optim.Optimizer, attachment: A
         if local is None:
             continue
         if float(vector_means(*local).abs().max()) > 1e-4 * float(local[0].abs().max()):
-            warnings.warn(
+            warn_user(
                 f"gradcent: attached in mid-training, and the momentum of {entry.name} was accumulated without GC. "
                 "That is fine, but the weight sums drift until it has decayed, by -lr*β/(1-β) times its sum",
-                stacklevel=3,
             )
             return
 

@@ -7,7 +7,6 @@ between both. Copies and pickles of the optimizer contain it (see `optim/_base.p
 from __future__ import annotations
 
 import itertools
-import warnings
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -21,7 +20,8 @@ from .dtensor.update import UpdateProjection
 from .kernels.layout_cache import LayoutCache
 from .layout import Layout
 from .options import Options
-from .plan import ExampleForward, Plan, ReasonCode
+from .plan import Entry, ExampleForward, Plan, ReasonCode
+from .user_warning import warn_user
 
 SWITCH = "centralize"  # the key of a param group that turns GC on or off for it
 
@@ -71,7 +71,7 @@ class Attachment:
         for group in optimizer.param_groups:
             self.add_group(optimizer, group, warn=False)
         self._check_unknown_params()
-        self.plan.warn_if_unknown(stacklevel=4)
+        self.plan.warn_if_unknown()
         self.plan.require_something("optimizer's share of the model")
         ATTACHMENTS.add(self)
         # Only now: a refused attach must leave the param groups unchanged.
@@ -90,10 +90,9 @@ class Attachment:
             off = self._is_off(group)
             switch = group.pop(SWITCH, not off)
             if bool(switch) is off:
-                warnings.warn(
+                warn_user(
                     f"gradcent: the checkpoint's param group {index} has {SWITCH}={switch}, which does not change "
                     f"what is attached; set optimizer.param_groups[{index}]['{SWITCH}'] after loading if you want it",
-                    stacklevel=4,
                 )
 
     def _is_off(self, group: dict[str, Any]) -> bool:
@@ -109,10 +108,9 @@ class Attachment:
                 "Pass the model that the optimizer trains (a copy of it has other parameters)"
             )
         if any(param.ndim > 1 for param in unknown):
-            warnings.warn(
+            warn_user(
                 f"gradcent: {len(unknown)} of {len(self.plan.entries)} tensors of the optimizer are not parameters "
                 "of the model passed to attach, and are left alone; pass all models as a list",
-                stacklevel=4,
             )
 
     def restore_switches(self, optimizer: torch.optim.Optimizer) -> None:
@@ -129,6 +127,11 @@ class Attachment:
             self._plan_replaced_params(parameters)
         self._plan_reshaped_params(parameters)
         return [self.plan.layout(parameter) for parameter in parameters]
+
+    def has_layouts(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether all parameters are planned in their present shapes; one without a gradient may have another."""
+        entries = [(parameter, self.plan.entry(parameter)) for parameter in parameters]
+        return all(entry is not None and not _is_reshaped(parameter, entry) for parameter, entry in entries)
 
     def projection(self, params: Sequence[Tensor]) -> UpdateProjection:
         """Return the projection of these parameters' update, reused across steps."""
@@ -153,10 +156,9 @@ class Attachment:
         added = self._whole_plan.restricted(parameters, off=() if switch else parameters)
         unknown = sum(self._whole_plan.entry(param) is None for param in parameters)
         if warn and unknown and switch:
-            warnings.warn(
+            warn_user(
                 f"gradcent: {unknown} of {len(parameters)} tensors of the new param group are not parameters "
                 "of the model passed to attach, and are left alone",
-                stacklevel=4,
             )
         if any(entry.layout for entry in added.entries):
             self._refuse_unknown_decay(optimizer, group, kind)
@@ -204,9 +206,7 @@ class Attachment:
         reshaped = [
             parameter
             for parameter in parameters
-            if (entry := self.plan.entry(parameter)) is not None
-            and entry.layout is not None
-            and entry.shape != _planned_shape(parameter)
+            if (entry := self.plan.entry(parameter)) is not None and _is_reshaped(parameter, entry)
         ]
         if not reshaped:
             return
@@ -272,6 +272,10 @@ class Attachment:
 
     def __repr__(self) -> str:
         return f"<gradcent at the {self.options.at}: {self.plan.summary()}>"
+
+
+def _is_reshaped(parameter: Tensor, entry: Entry) -> bool:
+    return entry.layout is not None and entry.shape != _planned_shape(parameter)
 
 
 def _planned_shape(parameter: Tensor) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ projection (Pg + λw instead of P(g + λw)).
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from .functional import centralize
 from .layout import Layout
 from .plan import ExampleForward, Layers, Overrides, Plan, models_of
 from .plan.planner import MIN_LENGTH
+from .user_warning import warn_user
 
 
 class GradientHandles:
@@ -75,7 +75,7 @@ def attach_to_gradients(
         example=example,
         example_forward=example_forward,
     )
-    plan.warn_if_unknown(stacklevel=2)
+    plan.warn_if_unknown()
     plan.require_something()
     _warn_if_attached(plan)
     handles = GradientHandles(plan)
@@ -155,10 +155,9 @@ def _warn_if_attached(plan: Plan) -> None:
     for attachment in ATTACHMENTS:
         for parameter, entry in plan.named():
             if entry.layout is not None and attachment.plan.layout(parameter) is not None:
-                warnings.warn(
+                warn_user(
                     f"gradcent: attach centralizes {entry.name} already, in the steps of its optimizer; use one of the "
                     "two: do not call attach_to_gradients, or gradcent.detach(optimizer) first",
-                    stacklevel=3,
                 )
                 return
 

@@ -135,7 +135,7 @@ def _split(
     role, left = 0, factors[0]
     for size in shape:
         while size > 1:
-            while left == 1 and role < 3:
+            while left == 1:  # the products are equal, so a dim that is left has a factor that is left
                 role, left = role + 1, factors[role + 1]
             piece = math.gcd(size, left) if size != left else size
             if piece != min(size, left):

@@ -26,14 +26,12 @@ def centralize(
     tensor([[-2., -1.,  3.]])
     """
     check(tensor, layout, weight)
-    if tensor.numel() == 0:
-        return tensor.clone()
     vectors, dims = _vectors(tensor, layout)
     dtype = vectors.dtype
     vectors = vectors.to(_HALF.get(dtype, dtype))
     shift = 0.0 if weight is None else decay * _mean(*_vectors(weight, layout))
     rest = vectors - (_mean(vectors, dims) + shift)
-    if not dims:  # vectors of one element; sum(()) would sum over all dims
+    if not dims:  # vectors of one element, or no elements at all; sum(()) would sum over all dims
         return _like(rest.to(dtype), tensor)
     # The first mean has a rounding error; a second pass removes what it left. A constant row then becomes exactly
     # 0: Adam would turn a residue of 1e-7 into a full step.
@@ -59,11 +57,7 @@ def restore_means_(tensor: Tensor, layout: Layout, means: Tensor) -> Tensor:
     1ᵀΔw = 0: the form `at="update"`, which needs nothing but each vector's mean before and after.
     """
     vectors, dims = _vectors(tensor, layout)
-    drift = _mean(vectors, dims) - means
-    if vectors.dtype in _HALF:
-        vectors.copy_(vectors.to(drift.dtype) - drift)
-    else:
-        vectors.sub_(drift)
+    vectors.sub_(_mean(vectors, dims) - means)  # half types: computed in float32 and rounded once
     return tensor
 
 
@@ -76,7 +70,7 @@ def has_shared_elements(tensor: Tensor) -> bool:
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size > 1:
             if stride <= extent:
-                return tensor.numel() > 0
+                return tensor.numel() != 0
             extent += stride * (size - 1)
     return False
 
@@ -101,12 +95,10 @@ def _like(vectors: Tensor, tensor: Tensor) -> Tensor:
 
 def _mean(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
     """Mean over ``dims``, kept; float32 for half types; no overflow where the mean itself has none."""
-    length = math.prod(vectors.shape[dim] for dim in dims)
+    length = math.prod([vectors.shape[dim] for dim in dims])  # a list: torch.compile traces no generator here
     accumulate = _HALF.get(vectors.dtype)
     if not dims:
         return vectors.to(accumulate) if accumulate else vectors
-    if length == 0:
-        return vectors.sum(dims, keepdim=True, dtype=accumulate)
     mean = vectors.sum(dims, keepdim=True, dtype=accumulate) / length
     if accumulate is not None:
         return mean  # float32 has room for any sum of half-precision numbers
@@ -118,7 +110,7 @@ def _mean(vectors: Tensor, dims: tuple[int, ...]) -> Tensor:
 
 def _can_read(tensor: Tensor) -> bool:
     """Whether reading a value is cheap: on a GPU it would synchronize, in a traced graph it is impossible."""
-    return tensor.device.type == "cpu" and not torch.compiler.is_compiling() and not tensor.requires_grad
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def _all_finite(tensor: Tensor) -> bool:

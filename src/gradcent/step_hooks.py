@@ -6,7 +6,6 @@ wrapped, and its gradients are centralized when it returns.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from torch import Tensor
 from .attachment import Attachment
 from .dtensor import centralize as sharded
 from .dtensor.update import UpdateProjection
+from .user_warning import warn_user
 
 
 class StepHooks:
@@ -147,9 +147,8 @@ class StepHooks:
             raise FloatingPointError(f"gradcent: gradient with nan or inf in {where}; {changed}")
         self.attachment.skipped_steps += 1
         if self.attachment.skipped_steps == 1:
-            warnings.warn(
+            warn_user(
                 "gradcent: gradient with nan or inf, step skipped; gradcent.attached(optimizer).skipped_steps counts",
-                stacklevel=2,
             )
         self.hidden = [(param, param.grad) for param in trained]
         for param in trained:

@@ -100,6 +100,11 @@ def test_layers_select_by_role() -> None:
             else:
                 plan = gradcent.explain(model, layers=layers, example=batch)
             assert [entry.name for entry in plan.entries if entry.layout] == expected
+            others = {
+                entry.reason for entry in plan.entries if not entry.layout and entry.name.endswith("weight")
+            }
+            article = "an" if layers == "input" else "a"
+            assert others == {f'not {article} {layers} layer, and layers="{layers}"'}
     with pytest.raises(ValueError, match=r'layers="hidden" selects by a layer.s role.*example=batch'):
         gradcent.explain(model, layers="hidden")
     with pytest.raises(ValueError, match="example=batch"):
@@ -126,6 +131,17 @@ def test_a_layer_that_the_example_does_not_reach_has_no_role() -> None:
     assert _roles(model, **run) == {"main.weight": "input", "aux.weight": None}
     plan = gradcent.explain(model, layers="input", **run)
     assert "of unknown role" in plan.entries[2].reason
+
+
+def test_a_layer_that_is_added_after_the_example_has_no_role() -> None:
+    model, batch = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4)), torch.randn(2, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    gradcent.attach(optimizer, model, layers="hidden", example=batch)
+    model.append(nn.Linear(4, 4))
+    optimizer.add_param_group({"params": model[2].parameters()})
+    plan = gradcent.attached(optimizer).plan
+    assert plan.layout(model[1].weight) is not None
+    assert "of unknown role" in plan.entry(model[2].weight).reason
 
 
 def test_levels_that_theory_gives() -> None:

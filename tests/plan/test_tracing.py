@@ -107,6 +107,51 @@ def test_rules_decide_where_they_apply_and_a_disagreement_is_reported() -> None:
     assert plan.entries[0].source == "rule"
 
 
+class Unreached(nn.Module):
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 4)
+        self.own = nn.ParameterList([nn.Parameter(torch.zeros(4, 4)) for _ in range(count)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.first(x)
+
+
+@pytest.mark.parametrize(("count", "more"), [(4, ""), (6, " and 2 more")])
+def test_at_most_four_unreached_parameters_are_named_in_one_warning(count: int, more: str) -> None:
+    model = Unreached(count)
+    with pytest.warns(
+        UserWarning, match=rf"reach own\.0, own\.1, own\.2, own\.3{more}, and no class"
+    ) as said:
+        gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model, example=torch.randn(2, 6))
+    assert len(said) == 1
+    model.own.requires_grad_(False)
+    gradcent.explain(model, example=torch.randn(2, 6))
+
+
+def test_a_parameter_that_the_example_reaches_in_one_of_its_places_is_not_reported() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.conv = nn.Linear(6, 6), nn.Conv1d(1, 4, 3)
+            self.weight = self.linear.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.conv(self.linear(x)[:, None])
+
+    plan = gradcent.explain(Shared(), layers="conv", example=torch.randn(2, 6))
+    assert [entry.name for entry in plan.entries if entry.layout] == ["conv.weight"]
+
+
+def test_a_linear_weight_that_is_used_as_a_table_is_reported() -> None:
+    class Table(nn.Linear):
+        def forward(self, index: Tensor) -> Tensor:
+            return F.embedding(index, self.weight)
+
+    with pytest.warns(UserWarning, match="reads it by indexing.*overrides={'weight': None}"):
+        gradcent.explain(Table(6, 5), example=torch.tensor([1, 2]))
+
+
 def test_the_plan_names_who_decided() -> None:
     model = nn.ModuleDict({"known": nn.Linear(6, 4), "own": MODELS["packed weights"]().float()})
     plan = gradcent.explain(

@@ -27,6 +27,7 @@ LIBRARY_TESTS = [
     "tests/test_plan.py",
     "tests/plan/test_roles.py",
     "tests/plan/test_first_batch.py",
+    "tests/plan/test_tracing.py",
     "tests/test_overrides.py",
     "tests/test_refusals.py",
     "tests/test_lifecycle.py",

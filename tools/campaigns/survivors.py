@@ -6,8 +6,13 @@ from __future__ import annotations
 EXPLAINED: dict[tuple[str, str], str] = {
     (
         "operator.py",
-        "vectors.dtype in _HALF → vectors.dtype not in _HALF",
-    ): "both branches compute the difference in float32 and round it once",
+        "tensor.device.type == 'cpu' → tensor.device.type != 'cpu'",
+    ): "both ways of computing a mean give the same number; this one decides whether a GPU synchronizes",
+    ("layout.py", "True → False"): "dataclass(slots=True) saves memory; without frozen=True the tests fail",
+    (
+        "rules.py",
+        "True → False",
+    ): "ClassRule is private, and nothing assigns to it: frozen and slots show nowhere",
 }
 
 

@@ -25,6 +25,8 @@ class _Planned(Protocol):
 
     def layouts(self, params: list[Tensor]) -> list[Layout | None]: ...
 
+    def has_layouts(self, params: list[Tensor]) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class _ListEntry:
@@ -74,14 +76,14 @@ class LayoutCache:
     def table(
         self, attachment: _Planned, params: list[Tensor], *, rebuild: bool = False
     ) -> native.LayoutTable | None:
-        """Return the layouts of a whole param group for `native.step_group`; None if the plan lacks a parameter.
+        """Return the layouts of a whole param group for `native.step_group`; None if the plan lacks one of them.
 
         `step_group` itself reports that the group has other parameters than the table: then `rebuild`.
         """
         key = id(params[0]) if params else 0
         entry = self._groups.get(key)
         if rebuild or entry is None or entry.plan is not attachment.plan:
-            if any(attachment.plan.entry(param) is None for param in params):
+            if not attachment.has_layouts(params):
                 return None
             table = native.LayoutTable(params, attachment.layouts(params))
             entry = self._groups[key] = _GroupEntry(attachment.plan, table)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..layout import Layout
+from ..user_warning import warn_user
 from . import render
 from .entry import Entry, Reason, ReasonCode
 from .forward import ExampleForward
 from .overrides import Override
 from .owners import describe, parameters_of
 from .parameter import Parameter, Use
-from .planner import MIN_LENGTH, Layers, check_layers, finalize, plan_parameters
+from .planner import MIN_LENGTH, Layers, finalize, plan_parameters
 from .rules import ModuleRules
 from .traced import Traced
 from .tracing import trace
@@ -57,7 +57,6 @@ class Plan:
     ) -> Plan:
         """Plan a model, or several that one optimizer trains; ``traced`` are the results of an earlier trace."""
         with_example = example is not None or example_forward is not None
-        check_layers(layers, traced=with_example or traced is not None)
         models = models_of(model)
         parameters = list(parameters_of(models))
         if with_example:
@@ -187,15 +186,16 @@ class Plan:
 
     def unknown_share(self) -> tuple[float, list[Entry]]:
         """Return the share of the trainable matrices' elements that belong to unknown modules, and their entries."""
-        matrices = [
-            (key, entry) for key, entry in self._entries.items() if sum(size > 1 for size in entry.shape) > 1
+        trained = [
+            entry
+            for parameter, entry in self._entries.items()
+            if parameter.requires_grad and sum(size > 1 for size in entry.shape) > 1
         ]
-        trained = [entry for key, entry in matrices if getattr(key, "requires_grad", True)]
         unknown = [entry for entry in trained if entry.why.code is ReasonCode.UNKNOWN_MODULE]
         total = sum(entry.numel for entry in trained)
         return (sum(entry.numel for entry in unknown) / total if total else 0.0), unknown
 
-    def warn_if_unknown(self, stacklevel: int) -> None:
+    def warn_if_unknown(self) -> None:
         """Warn if more than 1 % of the matrices are left alone because their modules are unknown."""
         share, unknown = self.unknown_share()
         if self.traced is not None or share <= 0.01:
@@ -203,11 +203,10 @@ class Plan:
         classes = sorted({entry.module for entry in unknown})
         shown = ", ".join(classes[:4]) + (f" and {len(classes) - 4} more" if len(classes) > 4 else "")
         tensors = f"{len(unknown)} tensor{'s' if len(unknown) > 1 else ''}"
-        warnings.warn(
+        warn_user(
             f"gradcent: {share:.1%} of the elements of the trainable matrices ({tensors}, of {shown}) are left alone, "
             "because gradcent does not know these modules. Pass example=batch, so that one forward pass shows how they "
             f"are used; or add a rule with gradcent.register({classes[0]}, …), or layouts with overrides=",
-            stacklevel=stacklevel + 1,
         )
 
     def require_something(self, where: str = "model") -> None:

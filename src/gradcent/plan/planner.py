@@ -8,12 +8,12 @@ vectors that are too short, frozen parameters.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 from ..layout import Layout
+from ..user_warning import warn_user
 from .entry import NO_REMARK, Answer, Entry, Reason, ReasonCode
 from .overrides import Override, OverrideTable
 from .parameter import Parameter, Resolved, Resolver, Use
@@ -60,7 +60,7 @@ def plan_parameters(
     return planned
 
 
-def check_layers(layers: object, *, traced: bool = False) -> None:
+def check_layers(layers: object, *, traced: bool) -> None:
     """Raise if ``layers`` is not one of the choices, or needs an example that is not there."""
     if layers not in LAYERS:
         choices = '"all", "conv", "linear", "hidden" or "input"'
@@ -127,10 +127,9 @@ def _check_agreement(parameter: Parameter, layout: Layout, traced: Traced) -> No
         use, choice = f"contracts it as {traced.layout}", f"overrides={{{parameter.name!r}: …}}"
     else:
         return
-    warnings.warn(
+    warn_user(
         f"gradcent: the class rule for {parameter.name} of shape {parameter.shape} gives {layout}, but the forward "
         f"pass {use}. The rule is used; choose the other by {choice}, and please report this",
-        stacklevel=6,
     )
 
 
@@ -144,10 +143,9 @@ def _warn_unreached(parameters: Sequence[Parameter], entries: Sequence[Entry], t
             names.append(parameter.name)
     if names:
         more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-        warnings.warn(
+        warn_user(
             f"gradcent: the example does not reach {', '.join(names[:4])}{more}, and no class rule applies: left "
             "alone. Use an example that reaches them, or overrides=",
-            stacklevel=5,
         )
 
 
