@@ -144,7 +144,8 @@ def test_the_sign_flip_test_is_exact_and_bounded_by_the_number_of_pairs():
     assert lab.sign_flip_test(np.arange(1.0, 9.0)) == 2 / 2**8
     assert lab.sign_flip_test(np.array([1.0, 1.0, -1.0])) == 1.0
     assert lab.sign_flip_test(np.array([0.25, 0.75])) == 0.5
-    assert lab.sign_flip_test(np.ones(40)) == 1 / 10_000  # the smallest share of 9,999 patterns and the observed
+    # the smallest share of the 9,999 patterns and the observed one
+    assert lab.sign_flip_test(np.ones(40)) == 1 / 10_000
     many = np.random.default_rng(0).normal(0.8, 1, 30)  # sampled, not enumerated
     assert lab.sign_flip_test(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.01)
 
@@ -191,7 +192,9 @@ def test_nothing_is_detectable_with_one_pair_or_without_a_scatter(pairs, scatter
     assert math.isnan(lab.minimum_detectable(pairs, scatter))
 
 
-@pytest.mark.parametrize(("difference", "scatter"), [(0.0, 0.0), (-1.0, 1.0), (1.0, math.nan), (1.0, math.inf)])
+@pytest.mark.parametrize(
+    ("difference", "scatter"), [(0.0, 0.0), (-1.0, 1.0), (1.0, math.nan), (1.0, math.inf)]
+)
 def test_no_number_of_pairs_detects_nothing(difference, scatter):
     assert lab.pairs_to_detect(difference, scatter) is None
 
