@@ -31,7 +31,7 @@ SIGN_FLIP_ALPHA = (
 IntervalKind = Literal["bootstrap", "Student t", "none"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Summary:
     """n, mean and standard deviation (n − 1) of one arm; std is NaN for a single run."""
 
@@ -40,7 +40,7 @@ class Summary:
     std: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """The paired comparison of one cell.
 
@@ -155,8 +155,6 @@ def paired_interval(
     if n < FEWEST_FOR_BOOTSTRAP:
         half = quantile * float(stats.sem(difference))
         return mean - half, mean + half, "Student t"
-    if np.ptp(difference) == 0:
-        return mean, mean, "bootstrap"
     level = 1 - 2 * float(stats.norm.sf(math.sqrt(n / (n - 1)) * quantile))
     result = stats.bootstrap(
         (difference,),
@@ -170,13 +168,11 @@ def paired_interval(
 
 
 def paired_test(difference: np.ndarray) -> float:
-    """Return the two-sided p-value of the paired t-test; 1 for a single pair, which tests nothing.
+    """Return the two-sided p-value of the paired t-test.
 
-    Where all differences are equal the t statistic does not exist and the sign test is used instead.
+    Where all differences are equal the t statistic does not exist and the sign test is used instead. Its p-value
+    is 1 for a single pair, which tests nothing.
     """
-    n = len(difference)
-    if n < 2:
-        return 1.0
     if np.ptp(difference) <= 1e-12 * np.abs(difference).max():
         moved = int((difference != 0).sum())
         return float(stats.binomtest(moved, moved).pvalue) if moved else 1.0
@@ -191,12 +187,9 @@ def sign_flip_test(difference: np.ndarray) -> float:
     assumed, but with n pairs it cannot be below 2^(1-n): 0.0625 at five pairs, 0.0078 at eight.
     """
     n = len(difference)
-    observed = abs(float(difference.sum())) if n else 0.0
-    if n < 2 or observed == 0:
-        return 1.0
-    threshold = observed - 1e-9 * float(np.abs(difference).sum())
+    threshold = abs(float(difference.sum())) - 1e-9 * float(np.abs(difference).sum())
     if n <= EXACT_SIGN_FLIPS:
-        patterns = np.arange(2 ** (n - 1))[:, None] >> np.arange(n) & 1  # the last sign is fixed by symmetry
+        patterns = np.arange(2**n // 2)[:, None] >> np.arange(n) & 1  # the last sign is fixed by symmetry
         sums = np.abs((1 - 2 * patterns) @ difference)
         return float((sums >= threshold).mean())
     signs = np.random.default_rng(0).choice((-1.0, 1.0), size=(RESAMPLES, n))
@@ -205,10 +198,15 @@ def sign_flip_test(difference: np.ndarray) -> float:
 
 
 def effect_size(difference: np.ndarray) -> float:
-    """Return Hedges' g of the paired differences: mean over std, corrected for few pairs."""
+    """Return Hedges' g of the paired differences: mean over std, corrected for few pairs.
+
+    NaN for one or two pairs, whose correction is not defined, and where all differences are equal and not 0.
+    """
     n = len(difference)
-    if n < 2 or np.ptp(difference) == 0:
-        return math.nan if n < 2 or difference[0] != 0 else 0.0
+    if n > 1 and not difference.any():
+        return 0.0
+    if n < 3 or np.ptp(difference) == 0:
+        return math.nan
     correction = 1 - 3 / (4 * (n - 1) - 1)
     return float(correction * difference.mean() / difference.std(ddof=1))
 
@@ -226,13 +224,12 @@ def minimum_detectable(pairs: int, scatter: float, alpha: float = ALPHA, power: 
 @cache
 def _detectable_ratio(pairs: int, alpha: float, power: float) -> float:
     """The detectable mean in standard deviations, by bisection."""
-    low, high = 0.0, 1.0
-    while _power(pairs, high, alpha) < power:
-        high *= 2
+    low, high = 0.0, 1.0  # bounds of ratio / (1 + ratio)
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _power(pairs, middle, alpha) < power else (low, middle)
-    return high
+        enough = _power(pairs, middle / (1 - middle), alpha) >= power
+        low, high = (low, middle) if enough else (middle, high)
+    return high / (1 - high)
 
 
 def pairs_to_detect(

@@ -40,7 +40,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         sync_folder(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary.unlink()
         if isinstance(error, OSError) or disk_full(error):
             raise write_error(path, error) from error
         raise
@@ -49,8 +49,11 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
 def check_writable(path: Path) -> None:
     """Raise the error that writing `path` would raise, without touching it."""
     probe = temporary_path(path)
-    write_atomically(probe, lambda stream: None)
-    probe.unlink(missing_ok=True)
+    try:
+        probe.touch()
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise write_error(path, error) from error
 
 
 def sync_folder(folder: Path) -> None:

@@ -56,7 +56,10 @@ def check_seal(folder: Path, result: Any, text: bytes) -> None:
 def check_facts(
     folder: Path, config: dict[str, Any], result: dict[str, Any], curves: list[dict[str, Any]]
 ) -> None:
-    """Raise `Damaged` unless configuration, curves and result agree with each other and with the folder."""
+    """Raise `Damaged` unless configuration, curves and result agree with each other and with the folder.
+
+    Their fields have the types that `check_types` asks for.
+    """
     if digest(config) != folder.name:
         raise Damaged(
             f"{folder / 'config.json'} does not belong to this folder (its hash is {digest(config)}): {ADVICE}"
@@ -67,10 +70,14 @@ def check_facts(
     if best_epoch == 0:  # a measurement, whose rows are not epochs
         return
     epochs = config["settings"].get("epochs", len(curves))
-    if len(curves) != epochs or not 1 <= best_epoch <= len(curves):
+    if len(curves) != epochs:
         raise Damaged(f"{folder / 'metrics.jsonl'} has {len(curves)} epochs instead of {epochs}: {ADVICE}")
+    if not 1 <= best_epoch <= epochs:
+        raise Damaged(
+            f"{folder / 'result.json'} is damaged (best_epoch is {best_epoch} of {epochs}): {ADVICE}"
+        )
     for number, line in enumerate(curves, start=1):
-        if line.get("epoch") != number or "eval_metric" not in line:
+        if line["epoch"] != number:
             raise Damaged(f"{folder / 'metrics.jsonl'} is damaged (line {number}): {ADVICE}")
     for name, line in (("best", curves[best_epoch - 1]), ("last", curves[-1])):
         if not _same(result[name], line["eval_metric"]):

@@ -61,7 +61,7 @@ class Lock:
             _replace(self.path, {"released": True})
         except OSError:  # no space even for that: without its file the lock is free, too
             with contextlib.suppress(OSError):
-                self.path.unlink(missing_ok=True)
+                self.path.unlink()
 
     def _beat(self) -> None:
         while not self._stop.wait(HEARTBEAT):
@@ -102,7 +102,7 @@ def clear(folder: Path) -> None:
     """Remove the lock files of a finished run; its result now keeps other processes away."""
     for path in _locks(folder):
         with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+            path.unlink()
 
 
 def is_held(folder: Path) -> bool:
@@ -161,8 +161,7 @@ def _read_holder(content: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(holder, dict):
         return None
-    named = isinstance(holder.get("host"), str) and type(holder.get("pid")) is int
-    return holder if named or holder.get("released") is True else None
+    return holder if type(holder.get("pid")) is int or holder.get("released") is True else None
 
 
 def _is_stale(path: Path) -> bool:
@@ -204,7 +203,7 @@ def _create(path: Path, document: dict[str, Any]) -> bool:
             return False
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary.unlink()
 
 
 def _replace(path: Path, document: dict[str, Any]) -> None:
@@ -216,7 +215,7 @@ def _replace(path: Path, document: dict[str, Any]) -> None:
         os.replace(temporary, path)
     finally:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary.unlink()
 
 
 def _now(folder: Path) -> float:
@@ -226,7 +225,8 @@ def _now(folder: Path) -> float:
     try:
         return probe.stat().st_mtime
     finally:
-        probe.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            probe.unlink()
 
 
 def _holder() -> dict[str, Any]:

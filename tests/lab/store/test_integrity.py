@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 
 import pytest
 import toy
 
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment.run_config import OFF, ON
+from gradcent_lab.experiment.run_config import OFF, ON, RecipeInfo, RunConfig
 from gradcent_lab.run import checkpoint
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import SilentProgress
@@ -72,6 +73,18 @@ def reseal(folder, **changes):
     write_json(folder / "result.json", integrity.seal(folder, {**result, **changes}, {}))
 
 
+def stored(root, values, recipe=None, curves=None, **changes):
+    """Store a run whose metric had these values, and return its folder."""
+    config = RunConfig("measured", "cell", OFF, 0, "own", {}, recipe=recipe)
+    folder = store.folder(root, config)
+    store.begin(folder, config)
+    result = {"best": values[0], "best_epoch": 1, "last": values[-1], "metric_name": "ms"}
+    result |= {"higher_is_better": False, "initial_weights": "", "seconds": 1.0, **changes}
+    epochs = [{"epoch": number, "eval_metric": value} for number, value in enumerate(values, start=1)]
+    store.finish(folder, result, epochs if curves is None else curves)
+    return folder
+
+
 def test_whole_runs_load(runs):
     assert len(store.load(runs)) == 2
 
@@ -89,6 +102,63 @@ def test_a_better_result_with_a_right_checksum_disagrees_with_the_curves(runs):
     folder = next(runs.glob("toy/*"))
     reseal(folder, best=99.0)
     refused(runs, r"best is 99\.0, metrics\.jsonl has")
+
+
+@pytest.mark.parametrize("best_epoch", [-1, 5])
+def test_a_best_epoch_that_no_line_has_is_noticed(runs, best_epoch):
+    reseal(next(runs.glob("toy/*")), best_epoch=best_epoch)
+    refused(runs, f"best_epoch is {best_epoch} of 4")
+
+
+def test_epochs_in_another_order_are_noticed(runs):
+    folder = next(runs.glob("toy/*"))
+    one, two, *rest = read_lines(folder / "metrics.jsonl")
+    write_lines(folder / "metrics.jsonl", [two, one, *rest])
+    reseal(folder)
+    refused(runs, r"metrics\.jsonl is damaged \(line 1\)")
+
+
+@pytest.mark.parametrize("lost", ["files", "checksum"])
+def test_a_result_without_its_checksums_is_refused(runs, lost):
+    path = next(runs.glob("toy/*/result.json"))
+    write_json(path, {key: value for key, value in read_json(path).items() if key != lost})
+    refused(runs, "lacks its checksums")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"[1]", "not an object"), (b"{", "damaged"), (None, "checksum does not match")],
+)
+def test_a_damaged_result_is_refused(runs, content, words):
+    path = next(runs.glob("toy/*/result.json"))
+    path.write_bytes(json.dumps(read_json(path)).encode() if content is None else content)
+    refused(runs, words)
+
+
+def test_sealing_twice_changes_nothing(runs):
+    folder = next(runs.glob("toy/*"))
+    result = read_json(folder / "result.json")
+    for name in (".hidden", "lock.0000", "checkpoint.pt", "failed.json"):
+        (folder / name).write_text("x")
+    (folder / "folder").mkdir()
+    assert integrity.seal(folder, result, {}) == result
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "metrics.jsonl", "../outside"])
+def test_the_seal_covers_the_files_of_the_run_and_no_others(runs, name):
+    folder = next(runs.glob("toy/*"))
+    (folder / "../outside").write_text("x")
+    if name == "../outside":
+        sealed = integrity.seal(folder, read_json(folder / "result.json"), {name: b"x"})
+        words = "names a file outside its folder"
+    else:
+        content = (folder / name).read_bytes()
+        (folder / name).unlink()
+        sealed = integrity.seal(folder, read_json(folder / "result.json"), {})
+        (folder / name).write_bytes(content)
+        words = f"lacks the checksum of {name}"
+    write_json(folder / "result.json", sealed)
+    refused(runs, words)
 
 
 def test_a_dropped_last_line_with_right_checksums_is_noticed(runs):
@@ -168,6 +238,69 @@ def test_fields_of_wrong_types_are_named(runs, name, key, value):
     refused(runs, "damaged|lacks")
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("epoch", True, "epoch is of type bool"),
+        ("eval_metric", "80", "eval_metric is of type str"),
+        ("eval_metric", None, "eval_metric is of type NoneType"),
+        ("eval_metric", 1.1e300, "eval_metric is beyond 1e300"),
+    ],
+)
+def test_curves_of_wrong_types_are_named(runs, key, value, words):
+    folder = next(runs.glob("toy/*"))
+    lines = read_lines(folder / "metrics.jsonl")
+    lines[0][key] = value
+    write_lines(folder / "metrics.jsonl", lines)
+    reseal(folder)
+    refused(runs, rf"metrics\.jsonl is damaged \({words}\)")
+    del lines[0][key]
+    write_lines(folder / "metrics.jsonl", lines)
+    reseal(folder)
+    refused(runs, rf"metrics\.jsonl lacks '{key}'")
+
+
+def test_numbers_up_to_1e300_load(runs):
+    reseal(next(runs.glob("toy/*")), seconds=1e300)
+    assert max(run.seconds for run in store.load(runs)) == 1e300
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {},
+        {"recipe": 1, "scale": "smoke", "is_paper": False, "switches": {}},
+        {"recipe": "own", "scale": "smoke", "is_paper": 0, "switches": {}},
+        {"recipe": "own", "scale": "smoke", "is_paper": False, "switches": []},
+        {"recipe": "own", "scale": "smoke", "is_paper": False, "switches": {"layers": 3}},
+    ],
+    ids=str,
+)
+def test_a_recipe_of_wrong_types_is_named(tmp_path, document):
+    recipe = RecipeInfo("own", "smoke", False, {"layers": "all"})
+    folder = stored(tmp_path, [1.0], recipe=recipe)
+    assert store.load_run(folder).recipe == recipe
+    write_json(folder / "recipe.json", document)
+    reseal(folder)
+    refused(tmp_path, r"recipe\.json (is damaged|lacks)")
+
+
+def test_a_recipe_that_the_seal_does_not_cover_is_not_read(tmp_path):
+    folder = stored(tmp_path, [1.0])
+    (folder / "recipe.json").write_text("{}")
+    assert store.load_run(folder).recipe is None
+
+
+def test_the_result_of_a_run_that_diverged_agrees_with_its_curves(tmp_path):
+    folder = stored(tmp_path, [1.0, 3.0, math.nan], best=3.0, best_epoch=2)
+    assert math.isnan(store.load_run(folder).last)
+    reseal(folder, last=3.0)
+    refused(tmp_path, r"last is 3\.0, metrics\.jsonl has nan")
+    reseal(folder, last=math.nan, best=math.nan)
+    refused(tmp_path, r"best is nan, metrics\.jsonl has 3\.0")
+
+
 def test_a_whole_checkpoint_continues(checkpoints):
     run_pairs(toy.experiment(), [OFF, ON], [0], checkpoints, options=OPTIONS)
 
@@ -237,14 +370,7 @@ def test_the_committed_runs_are_whole():
 
 def test_rows_of_a_measurement_are_not_epochs(tmp_path):
     """Found by mutation: a run with best_epoch 0 has rows of its own, and one with best_epoch 1 is checked."""
-    from gradcent_lab.experiment.run_config import RunConfig
-
-    config = RunConfig("measured", "cell", OFF, 0, "own", {})
-    folder = store.folder(tmp_path, config)
-    store.begin(folder, config)
-    result = {"best": 1.0, "last": 1.0, "metric_name": "ms", "higher_is_better": False}
-    result |= {"initial_weights": "", "seconds": 1.0, "best_epoch": 0}
-    store.finish(folder, result, [{"size": 3, "time": 1.5}])
+    folder = stored(tmp_path, [1.0], best_epoch=0, curves=[{"size": 3, "time": 1.5}])
     assert store.load_run(folder).curves == [{"size": 3, "time": 1.5}]
     reseal(folder, best_epoch=1)
     refused(tmp_path, "damaged|lacks")

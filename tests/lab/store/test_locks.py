@@ -41,11 +41,38 @@ def test_lock_of_a_killed_process_is_free_at_once(tmp_path):
     lock.release()
 
 
+def test_a_process_that_fails_without_a_release_ends_and_its_lock_is_free(tmp_path):
+    code = (
+        "import sys, pathlib\n"
+        "from gradcent_lab.store import run_lock\n"
+        "assert run_lock.acquire(pathlib.Path(sys.argv[1]))\n"
+        "sys.exit(3)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60).returncode == 3
+    assert (tmp_path / "lock.0000").exists()
+    assert not run_lock.is_held(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_lock_that_cannot_be_marked_as_released_is_removed(tmp_path, monkeypatch, code):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    with run_lock.held(tmp_path) as lock:
+        assert lock is not None
+        with run_lock.held(tmp_path) as second:
+            assert second is None
+        monkeypatch.setattr(os, "replace", fail)
+    assert list(tmp_path.iterdir()) == []
+    lock.release()  # a second time there is nothing to do
+
+
 def test_lock_of_another_machine_counts_until_its_heartbeat_stops(tmp_path):
     other = {"host": "elsewhere", "boot": "x", "pid": os.getpid(), "started": "1", "token": "t"}
     path = tmp_path / "lock.0003"
     path.write_text(json.dumps(other))
     assert run_lock.acquire(tmp_path) is None
+    assert list(tmp_path.iterdir()) == [path]
     now = path.stat().st_mtime
     os.utime(path, (now, now - run_lock.STALE - 1))
     lock = run_lock.acquire(tmp_path)
@@ -117,6 +144,17 @@ def test_no_hard_links(tmp_path, monkeypatch):
     lock.release()
 
 
+@pytest.mark.parametrize("error", [FileExistsError(), OSError("no links here")], ids=repr)
+def test_another_process_may_be_faster(tmp_path, monkeypatch, error):
+    def refuse(temporary, path):
+        path.write_text("")
+        raise error
+
+    monkeypatch.setattr(os, "link", refuse)
+    assert run_lock.acquire(tmp_path) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["lock.0000"]
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -128,8 +166,10 @@ def test_no_hard_links(tmp_path, monkeypatch):
         b'{"host": "a", "pid": "x"}',
         b"[" * 50_000,
         b'{"released": 1}',
+        json.dumps({**run_lock._holder(), "pid": "x"}).encode(),
+        json.dumps({"host": run_lock._holder()["host"], "boot": run_lock._holder()["boot"]}).encode(),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_a_damaged_or_foreign_lock_counts_as_held_until_it_is_stale(tmp_path, content):
     path = tmp_path / "lock.0000"
@@ -151,6 +191,28 @@ def test_locks_compare_as_numbers(tmp_path):
     lock.check()
     assert run_lock.acquire(tmp_path) is None
     lock.release()
+
+
+def test_the_last_number_of_a_lock_is_refused(tmp_path):
+    (tmp_path / "lock.999999999999").write_text('{"released": true}')
+    with pytest.raises(UserError, match=r"lock\.9+ has the highest number .* delete it if"):
+        run_lock.acquire(tmp_path)
+
+
+def test_a_lock_that_disappears_while_it_is_read_is_free(tmp_path, monkeypatch):
+    (tmp_path / "lock.0000").write_text(json.dumps(run_lock._holder()))
+    assert run_lock.is_held(tmp_path)
+
+    def gone(path):
+        raise FileNotFoundError
+
+    monkeypatch.setattr(run_lock.Path, "read_bytes", gone)
+    assert not run_lock.is_held(tmp_path)
+    monkeypatch.undo()
+    (tmp_path / "lock.0001").write_text("")
+    assert run_lock.is_held(tmp_path)
+    monkeypatch.setattr(run_lock, "_now", gone)
+    assert not run_lock.is_held(tmp_path)
 
 
 def test_a_folder_named_like_a_lock_belongs_to_nobody(tmp_path):
@@ -175,14 +237,18 @@ def test_a_lock_from_the_future_is_stale_after_being_watched(tmp_path, monkeypat
     path.write_text(json.dumps({"host": "elsewhere", "boot": "x", "pid": 1, "started": "1"}))
     ahead = path.stat().st_mtime + 86400
     os.utime(path, (ahead, ahead))
-    clock = iter([0.0, run_lock.STALE - 1, run_lock.STALE + 1])
-    monkeypatch.setattr(run_lock.time, "monotonic", lambda: next(clock))
-    assert run_lock.acquire(tmp_path) is None
-    assert run_lock.acquire(tmp_path) is None
-    monkeypatch.setattr(run_lock.time, "monotonic", lambda: run_lock.STALE + 1)
-    lock = run_lock.acquire(tmp_path)
-    assert lock is not None
-    lock.release()
+    clock = 1000.0
+    monkeypatch.setattr(run_lock.time, "monotonic", lambda: clock)
+    assert run_lock.is_held(tmp_path)
+    clock += run_lock.STALE - 1
+    assert run_lock.is_held(tmp_path)
+    os.utime(path, (ahead + 1, ahead + 1))  # its holder is alive
+    clock += 2
+    assert run_lock.is_held(tmp_path)
+    clock += run_lock.STALE - 1
+    assert run_lock.is_held(tmp_path)
+    clock += 2
+    assert not run_lock.is_held(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -201,6 +267,16 @@ def test_lock_errors_are_one_line(tmp_path, monkeypatch, code, message):
     for ask in (run_lock.acquire, run_lock.is_held):
         with pytest.raises(UserError, match=message):
             ask(tmp_path)
+
+
+def test_a_lock_on_a_full_disk_is_not_created(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(UserError, match="no space left"):
+        run_lock.acquire(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_removed_folder_has_no_lock(tmp_path):
