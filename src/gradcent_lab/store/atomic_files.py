@@ -7,6 +7,8 @@ import errno
 import hashlib
 import json
 import os
+import re
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +19,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.store import process_identity
 
 ABANDONED = 3600.0  # seconds after which a temporary file of another machine counts as left behind
+_TEMPORARY = re.compile(r"\..+\.(?P<owner>[0-9a-f]{8}-\d+-\w+)\.[0-9a-f]+\.tmp", re.DOTALL)
 
 
 class Damaged(UserError):
@@ -99,17 +102,23 @@ def drop_leftovers(path: Path) -> None:
 
 
 def drop_abandoned(folder: Path, *, own: bool = False) -> None:
-    """Remove the temporary files in `folder` whose process is dead, or unknown and silent for a long time.
+    """Remove the temporary files and folders in `folder` whose process is dead, or foreign and silent for long.
 
     `own` also removes those of this process, which must not be writing into `folder` now.
     """
     for leftover in folder.glob(".*.tmp"):
-        parts = leftover.name.split(".")
+        name = _TEMPORARY.fullmatch(leftover.name)
+        if name is None:  # somebody else's
+            continue
+        owner = name["owner"]
         with contextlib.suppress(OSError):
-            owner = parts[-3] if len(parts) > 3 else ""
             dead = process_identity.is_dead(owner) or (own and owner == process_identity.tag())
-            if dead or time.time() - leftover.stat().st_mtime > ABANDONED:
-                leftover.unlink()
+            foreign = not process_identity.is_local(owner)
+            if dead or (foreign and time.time() - leftover.stat().st_mtime > ABANDONED):
+                if leftover.is_dir() and not leftover.is_symlink():
+                    shutil.rmtree(leftover)
+                else:
+                    leftover.unlink()
 
 
 def write_json(path: Path, document: Any) -> None:
