@@ -51,6 +51,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise the error that writing `path` would raise, without touching it."""
+    if path.is_dir():
+        raise write_error(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     probe = temporary_path(path)
     write_atomically(probe, lambda stream: None)
     probe.unlink(missing_ok=True)
@@ -123,8 +125,7 @@ def drop_abandoned(folder: Path, *, own: bool = False) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """Write `document` as indented JSON."""
-    text = json_text(document)
-    write_atomically(path, lambda stream: _write(stream, text))
+    write_text(path, json_text(document))
 
 
 def json_text(document: Any) -> str:
@@ -134,8 +135,7 @@ def json_text(document: Any) -> str:
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object per line."""
-    text = lines_text(rows)
-    write_atomically(path, lambda stream: _write(stream, text))
+    write_text(path, lines_text(rows))
 
 
 def lines_text(rows: Iterable[dict[str, Any]]) -> str:
@@ -200,8 +200,13 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8; what UTF-8 cannot hold (halves of surrogate pairs) becomes a question mark."""
+    write_atomically(path, lambda stream: _write(stream, text))
+
+
 def _write(stream: BinaryIO, text: str) -> None:
-    stream.write(text.encode())
+    stream.write(text.encode("utf-8", "replace"))
 
 
 def disk_full(error: BaseException) -> bool:
