@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 from gradcent_lab.errors import UserError
 
@@ -57,6 +58,18 @@ def file_name(text: str) -> str:
     """Return `text` with everything but letters, digits, `+`, `-`, `_` and `.` replaced by `-`."""
     plain = "".join(c if c.isalnum() or c in "+-_." else "-" for c in text)
     return plain.encode("utf-8", "ignore")[:LONGEST].decode("utf-8", "ignore").strip(".") or "-"
+
+
+def distinct_file_names(texts: Sequence[str]) -> dict[str, str]:
+    """Return a file name for each text; a number keeps those apart that would share one."""
+    names: dict[str, str] = {}
+    for text in texts:
+        plain, number = file_name(text), 2
+        chosen = plain
+        while chosen.casefold() in {name.casefold() for name in names.values()}:
+            chosen, number = f"{plain}-{number}", number + 1
+        names[text] = chosen
+    return names
 
 
 def printable(text: object) -> str:

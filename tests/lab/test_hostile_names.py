@@ -44,6 +44,15 @@ def test_figures_show_a_lone_formula_as_text(tmp_path):
     assert drawn
 
 
+def test_cells_of_long_and_similar_names_have_figures_of_their_own(tmp_path):
+    cells = ["R18, b/2", "R18, b:2", "x" * 480, "x" * 490]
+    records = [record for cell in cells for record in synthetic.study(cell=cell, n=2, epochs=2)]
+    drawn, _ = write_section(Section(records, findings(records), title="t"), tmp_path)
+    curves = [path for path in drawn if path.name.startswith("curves") and path.suffix == ".png"]
+    assert len(set(curves)) == len(cells)
+    assert all(path.is_file() for path in curves)
+
+
 @pytest.mark.slow
 def test_compare_with_markup_in_its_folder(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -9,7 +9,7 @@ import toy
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF
-from gradcent_lab.names import escape_markup, file_name, printable
+from gradcent_lab.names import distinct_file_names, escape_markup, file_name, printable
 from gradcent_lab.run.scheduler import run_pairs
 
 BAD = [
@@ -54,6 +54,14 @@ def test_file_names_have_no_separators():
     assert file_name("../../evil") == "-..-evil"
     assert file_name("R18, b/2") == "R18--b-2"
     assert len(file_name("é" * 500).encode()) <= 200
+
+
+def test_texts_that_would_share_a_file_get_their_own():
+    texts = ["a/b", "a:b", "A b", "x" * 300, "x" * 400]
+    names = distinct_file_names(texts)
+    assert list(names) == texts
+    assert len({name.casefold() for name in names.values()}) == len(texts)  # some file systems ignore case
+    assert all(len(name) < 210 for name in names.values())
 
 
 def test_control_characters_are_shown_as_replacement():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gradcent_lab.store.atomic_files import write_atomically
+
 SMALL = "2000x32x32"
 FUSED, NAIVE = "torch fused", "naive GC + torch fused"
 
@@ -156,6 +158,6 @@ def draw(document: dict[str, Any], path: Path) -> bool:
     figure.supxlabel(", ".join(filter(None, where)), fontsize=9)
     handles, labels = axes[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(shown), fontsize=8, frameon=False)
-    figure.savefig(path, dpi=110)
+    write_atomically(path, lambda stream: figure.savefig(stream, format="png", dpi=110))
     pyplot.close(figure)
     return True

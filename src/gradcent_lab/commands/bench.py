@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from gradcent_lab.bench.implementations import OPTIMIZERS
     from gradcent_lab.bench.parameter_lists import LISTS
     from gradcent_lab.errors import UserError
-    from gradcent_lab.store.atomic_files import check_writable, make_folder, write_atomically
+    from gradcent_lab.store.atomic_files import check_writable, make_folder, write_text
 
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     if args.device == "cuda":
         return _run_cuda(args, lists, optimizers)
     path = make_folder(args.out) / "bench.json"
-    check_writable(path)  # now, not after an hour of measuring
+    for file in (path, args.out / "bench.png"):
+        check_writable(file)  # now, not after an hour of measuring
     document: dict[str, Any] = {"machine": measurements.machine()}
     print(report.heading(measurements.machine()))
     steps = []
@@ -79,8 +80,7 @@ def run(args: argparse.Namespace) -> int:
     document["targets"] = report.targets(document)
     if args.targets:
         print(report.verdict(document["targets"]))
-    text = json.dumps(document, indent=1) + "\n"
-    write_atomically(path, lambda stream: _write_text(stream, text))
+    write_text(path, json.dumps(document, indent=1) + "\n")
     drawn = report.draw(document, args.out / "bench.png")
     print(f"wrote {args.out / 'bench.json'}" + (f" and {args.out / 'bench.png'}" if drawn else ""))
     return 0
@@ -88,15 +88,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_cuda(args: argparse.Namespace, lists: list[str], optimizers: list[str]) -> int:
     from gradcent_lab.bench import gpu
-    from gradcent_lab.store.atomic_files import check_writable, make_folder, write_atomically
+    from gradcent_lab.store.atomic_files import check_writable, make_folder, write_text
 
     path = make_folder(args.out) / "bench-cuda.json"
     check_writable(path)
-    text = json.dumps(gpu.run(lists, optimizers, args.rounds), indent=1) + "\n"
-    write_atomically(path, lambda stream: _write_text(stream, text))
+    write_text(path, json.dumps(gpu.run(lists, optimizers, args.rounds), indent=1) + "\n")
     print(f"wrote {path}")
     return 0
-
-
-def _write_text(stream: BinaryIO, text: str) -> None:
-    stream.write(text.encode())

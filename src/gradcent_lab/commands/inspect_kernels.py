@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from ..errors import UserError
     from ..inspection.compile import TARGETS, all_cases
     from ..inspection.report import docs_blocks, inspect_case, markdown, roofline_markdown, worse_than_torch
+    from ..store.atomic_files import check_writable, make_folder, write_text
 
     targets = args.targets or list(TARGETS)
     for target in targets:
@@ -39,6 +40,11 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(
             f"no case contains {args.match!r}: there are {', '.join(dict.fromkeys(c.name for c in all_cases()))}"
         )
+    files = [args.page] if args.page else []
+    if args.out:
+        files += [make_folder(args.out) / name for name in ("inspection.json", "inspection.md")]
+    for file in files:
+        check_writable(file)  # now, not after compiling
     rows = []
     for case in cases:
         for target in targets:
@@ -59,16 +65,15 @@ def run(args: argparse.Namespace) -> int:
         ]
     )
     if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "inspection.json").write_text(json.dumps(_with_versions(rows), indent=1) + "\n")
-        (args.out / "inspection.md").write_text(text + "\n")
+        write_text(args.out / "inspection.json", json.dumps(_with_versions(rows), indent=1) + "\n")
+        write_text(args.out / "inspection.md", text + "\n")
         print(f"wrote {args.out / 'inspection.json'} and {args.out / 'inspection.md'}")
     if args.page:
         page = args.page.read_text()
         for name, block in docs_blocks(rows).items():
             begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
             page = page.split(begin)[0] + begin + block + "\n" + end + page.split(end)[1]
-        args.page.write_text(page)
+        write_text(args.page, page)
     print(roofline_markdown(rows))
     print("\n".join(["", "worse than torch's kernel:", *(worse or ["nothing"])]))
     return 1 if any(row["spills"] or row["integer_divisions"] for row in rows) else 0

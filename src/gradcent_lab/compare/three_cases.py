@@ -22,12 +22,13 @@ from gradcent_lab.forecasting.result import Forecast
 from gradcent_lab.report import figures
 from gradcent_lab.report.console import print_curves
 from gradcent_lab.report.figures.panels import Panel, draw_panels
-from gradcent_lab.report.html import write_report, write_text
+from gradcent_lab.report.html import write_report
 from gradcent_lab.report.section import Picture, Section
 from gradcent_lab.report.tables import decimals, findings_csv, findings_table, signed
 from gradcent_lab.report.wording import conclude
 from gradcent_lab.run.progress import Display
 from gradcent_lab.run.scheduler import run_tasks
+from gradcent_lab.store.atomic_files import write_text
 from gradcent_lab.store.records import RunRecord
 
 if TYPE_CHECKING:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import shutil
 import tarfile
-import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import IO
 
 from gradcent_lab.data.datasets import SETS, find
 from gradcent_lab.errors import UserError
 from gradcent_lab.store.atomic_files import (
     disk_full,
+    drop_abandoned,
     make_folder,
     temporary_path,
     write_atomically,
@@ -26,12 +28,12 @@ def download(name: str, root: Path) -> Path:
     if present is not None:
         return present
     info = SETS[name]
-    make_folder(root)
+    drop_abandoned(make_folder(root))  # what a killed download left: archives, half-unpacked folders
     if info.archive is not None:
         address, md5 = info.archive
         fetch(address, md5, root)
     elif info.torchvision is not None:
-        _by_torchvision(info.torchvision, root)
+        _by_torchvision(info.torchvision, info.folders, root)
     else:
         raise UserError(f"{info.title} cannot be downloaded by the lab: {info.where}")
     present = find(name, root)
@@ -51,7 +53,7 @@ def fetch(address: str, md5: str, root: Path) -> None:
         try:
             with urllib.request.urlopen(address, timeout=60) as answer:
                 write_atomically(archive, lambda stream: _copy(answer, stream))
-        except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        except (OSError, http.client.HTTPException) as error:  # URLError and TimeoutError are OSErrors
             raise UserError(f"cannot download {address}: {error}") from error
     actual = _md5(archive)
     if actual != md5:
@@ -95,15 +97,38 @@ def _md5(path: Path) -> str:
     return total.hexdigest()
 
 
-def _copy(source: object, target: object) -> None:
-    shutil.copyfileobj(source, target, 1 << 20)  # type: ignore[arg-type]
+def _copy(source: IO[bytes], target: IO[bytes]) -> None:
+    """Copy in blocks; a connection that fails is not a disk that fails."""
+    while True:
+        try:
+            block = source.read(1 << 20)
+        except (OSError, http.client.HTTPException) as error:
+            raise UserError(f"the download broke off ({error}): run the same command again") from error
+        if not block:
+            return
+        target.write(block)
 
 
-def _by_torchvision(kind: str, root: Path) -> None:
+def _by_torchvision(kind: str, folders: tuple[str, ...], root: Path) -> None:
+    """Let torchvision download and unpack in a temporary folder, then move the set to `root`.
+
+    torchvision unpacks in place and takes any folder of the right name for the whole set.
+    """
     from torchvision import datasets
 
     options = {"FGVCAircraft": {"split": "trainval"}, "Imagenette": {"split": "train", "size": "160px"}}
+    temporary = temporary_path(root / "torchvision")
     try:
-        getattr(datasets, kind)(str(root), download=True, **options.get(kind, {}))
-    except (OSError, RuntimeError) as error:
-        raise UserError(f"torchvision could not download {kind}: {error}") from error
+        temporary.mkdir()
+        getattr(datasets, kind)(str(temporary), download=True, **options.get(kind, {}))
+        for folder in folders:
+            if (temporary / folder).is_dir():
+                (root / folder).parent.mkdir(parents=True, exist_ok=True)
+                (temporary / folder).rename(root / folder)
+    except Exception as error:  # a broken connection or archive raises anything
+        if disk_full(error):
+            raise write_error(root, error) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"torchvision could not download {kind}: {reason}") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -9,13 +9,23 @@ from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
 SCALES = (
     Scale(
         "paper",
-        "200 steps, 1,000 random gradients: a check of the mathematics, not an experiment",
+        "200 steps, 10,000 of a convolutional network, 1,000 random gradients: a check of the mathematics, not an "
+        "experiment",
         seeds=tuple(range(5)),
         is_paper=True,
-        sizes={"steps": 200, "gradients": 1000},
+        sizes={"steps": 200, "gradients": 1000, "network_steps": 10_000},
     ),
-    Scale("small", "100 steps, 200 random gradients", seeds=(0, 1), sizes={"steps": 100, "gradients": 200}),
-    Scale("smoke", "20 steps, 20 random gradients", sizes={"steps": 20, "gradients": 20}),
+    Scale(
+        "small",
+        "100 steps, 10,000 of a convolutional network, 200 random gradients",
+        seeds=(0, 1),
+        sizes={"steps": 100, "gradients": 200, "network_steps": 10_000},
+    ),
+    Scale(
+        "smoke",
+        "20 steps, 100 of a convolutional network, 20 random gradients",
+        sizes={"steps": 20, "gradients": 20, "network_steps": 100},
+    ),
 )
 
 

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from string import Template
-from typing import BinaryIO
 
 from gradcent_lab.analysis import paper_claims
 from gradcent_lab.analysis.findings import Finding
@@ -32,7 +31,7 @@ from gradcent_lab.report.tables import (
     signed,
 )
 from gradcent_lab.report.wording import MEANING, advise, conclude
-from gradcent_lab.store.atomic_files import make_folder, write_atomically
+from gradcent_lab.store.atomic_files import make_folder, write_text
 from gradcent_lab.store.records import RunRecord
 
 _NONE = ' class="none"'  # a cell without a value, which a phone leaves out
@@ -333,12 +332,3 @@ def _code(text: str) -> str:
 
 def _e(text: str) -> str:
     return html.escape(str(text), quote=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-
-    def put(stream: BinaryIO) -> None:
-        stream.write(text.encode("utf-8", "replace"))
-
-    write_atomically(path, put)

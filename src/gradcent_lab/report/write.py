@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradcent_lab.names import distinct_file_names
 from gradcent_lab.report import figures
-from gradcent_lab.report.html import curve_groups, target_of, write_report, write_text
+from gradcent_lab.report.html import curve_groups, target_of, write_report
 from gradcent_lab.report.section import Section
 from gradcent_lab.report.tables import findings_csv, findings_table, other_epoch
-from gradcent_lab.store.atomic_files import drop_abandoned, make_folder
+from gradcent_lab.store.atomic_files import drop_abandoned, make_folder, write_text
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,10 @@ def write_section(section: Section, out: Path) -> tuple[list[Path], list[Path]]:
     if any(finding.comparison for finding in findings):
         drawn += figures.save(figures.differences(findings, scale_text), out / "differences")
     groups = curve_groups(findings)
+    names = distinct_file_names([f"curves-{cell}" for cell in groups])
     for cell, runs in groups.items():
-        plain = "".join(c if c.isalnum() or c in "+-." else "-" for c in cell)
-        name = f"curves-{plain}" if len(groups) > 1 else "curves"
-        caption, target = f"{cell}. {scale_text}".strip(), target_of(findings, cell)
+        name = names[f"curves-{cell}"] if len(groups) > 1 else "curves"
+        caption, target = f"{figures.shorten(cell, 100)}. {scale_text}".strip(), target_of(findings, cell)
         drawn += figures.save(figures.learning_curves(runs, note=caption, target=target), out / name)
     for picture in section.pictures:
         drawn += figures.save(picture.figure, out / picture.name)

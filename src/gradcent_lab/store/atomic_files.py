@@ -7,6 +7,8 @@ import errno
 import hashlib
 import json
 import os
+import re
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +19,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.store import process_identity
 
 ABANDONED = 3600.0  # seconds after which a temporary file of another machine counts as left behind
+_TEMPORARY = re.compile(r"\..+\.(?P<owner>[0-9a-f]{8}-\d+-\w+)\.[0-9a-f]+\.tmp", re.DOTALL)
 
 
 class Damaged(UserError):
@@ -48,6 +51,8 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
 
 def check_writable(path: Path) -> None:
     """Raise the error that writing `path` would raise, without touching it."""
+    if path.is_dir():
+        raise write_error(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     probe = temporary_path(path)
     try:
         probe.touch()
@@ -102,23 +107,28 @@ def drop_leftovers(path: Path) -> None:
 
 
 def drop_abandoned(folder: Path, *, own: bool = False) -> None:
-    """Remove the temporary files in `folder` whose process is dead, or unknown and silent for a long time.
+    """Remove the temporary files and folders in `folder` whose process is dead, or foreign and silent for long.
 
     `own` also removes those of this process, which must not be writing into `folder` now.
     """
     for leftover in folder.glob(".*.tmp"):
-        parts = leftover.name.split(".")
+        name = _TEMPORARY.fullmatch(leftover.name)
+        if name is None:  # somebody else's
+            continue
+        owner = name["owner"]
         with contextlib.suppress(OSError):
-            owner = parts[-3] if len(parts) > 3 else ""
             dead = process_identity.is_dead(owner) or (own and owner == process_identity.tag())
-            if dead or time.time() - leftover.stat().st_mtime > ABANDONED:
-                leftover.unlink()
+            foreign = not process_identity.is_local(owner)
+            if dead or (foreign and time.time() - leftover.stat().st_mtime > ABANDONED):
+                if leftover.is_dir() and not leftover.is_symlink():
+                    shutil.rmtree(leftover)
+                else:
+                    leftover.unlink()
 
 
 def write_json(path: Path, document: Any) -> None:
     """Write `document` as indented JSON."""
-    text = json_text(document)
-    write_atomically(path, lambda stream: _write(stream, text))
+    write_text(path, json_text(document))
 
 
 def json_text(document: Any) -> str:
@@ -128,8 +138,7 @@ def json_text(document: Any) -> str:
 
 def write_lines(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write one JSON object per line."""
-    text = lines_text(rows)
-    write_atomically(path, lambda stream: _write(stream, text))
+    write_text(path, lines_text(rows))
 
 
 def lines_text(rows: Iterable[dict[str, Any]]) -> str:
@@ -194,8 +203,13 @@ def make_folder(path: Path) -> Path:
     return path
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as UTF-8; what UTF-8 cannot hold (halves of surrogate pairs) becomes a question mark."""
+    write_atomically(path, lambda stream: _write(stream, text))
+
+
 def _write(stream: BinaryIO, text: str) -> None:
-    stream.write(text.encode())
+    stream.write(text.encode("utf-8", "replace"))
 
 
 def disk_full(error: BaseException) -> bool:

@@ -59,7 +59,12 @@ def is_dead(word: str) -> bool:
     """Whether `word`, written by `tag`, names a process of this machine that no longer runs."""
     machine, _, process = word.partition("-")
     pid, _, start = process.partition("-")
-    return machine == _machine() and pid.isdigit() and started(int(pid)) != start
+    return is_local(machine) and pid.isdigit() and started(int(pid)) != start
+
+
+def is_local(word: str) -> bool:
+    """Whether `word`, written by `tag`, names a process of this machine, dead or alive."""
+    return word.partition("-")[0] == _machine()
 
 
 @functools.cache

@@ -114,3 +114,43 @@ def test_a_folder_that_cannot_be_written_is_reported_before_measuring(tmp_path, 
     assert captured.err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
     assert (tmp_path / "bench.json").read_text() == "old"
+
+
+@pytest.mark.parametrize("name", ["bench.json", "bench.png"])
+def test_a_folder_in_place_of_a_file_is_reported_before_measuring(
+    tmp_path, monkeypatch, capsys, name
+) -> None:
+    (tmp_path / name).mkdir()
+    monkeypatch.setattr(figures, "steps", lambda *_: pytest.fail("it measures first"))
+    assert main(["bench", "--quick", "--rounds", "5", "--out", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert f"{name} (Is a directory)" in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["bench.json", "bench.png"])
+def test_a_write_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch, capsys, name) -> None:
+    """The disk fills up while the results are written: the files of the last time stay whole."""
+    found = json.loads(RESULTS.read_text())
+    for file in ("bench.json", "bench.png"):
+        (tmp_path / file).write_text("old")
+    steps = {(each["list"], each["optimizer"]): each for each in found["steps"]}
+    passes = {each["list"]: each for each in found["centralize"]}
+    monkeypatch.setattr(figures, "steps", lambda listed, optimizer, _: steps[listed, optimizer])
+    monkeypatch.setattr(figures, "centralize_pass", lambda listed, _: passes[listed])
+    monkeypatch.setattr(figures, "training_step", lambda _: found["training_step"])
+    fsync, written = os.fsync, []
+
+    def fill(descriptor: int) -> None:
+        target = os.readlink(f"/proc/self/fd/{descriptor}")
+        if f".{name}." in target and os.fstat(descriptor).st_size:  # not the probe, which is empty
+            written.append(target)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fill)
+    assert main(["bench", "--quick", "--rounds", "5", "--out", str(tmp_path)]) == 2
+    assert len(written) == 1
+    assert "no space left" in capsys.readouterr().err
+    assert (tmp_path / name).read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bench.json", "bench.png"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -25,6 +26,7 @@ from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.scheduler import run_pairs
+from gradcent_lab.store import process_identity
 
 REAL = os.environ.get("GRADCENT_DATA")
 
@@ -203,6 +205,83 @@ def test_downloads_are_checked_and_unpacked_safely(tmp_path, monkeypatch):
         downloads.fetch((tmp_path / "none.tar.gz").as_uri(), md5, root)
     with pytest.raises(UserError, match="cannot be downloaded by the lab"):
         downloads.download("imagenet", root)
+
+
+def test_what_a_killed_download_left_is_swept(tmp_path, monkeypatch):
+    """An archive and a folder under temporary names of a dead process go; those of a living one and the user's stay."""
+    source, root = tmp_path / "server", tmp_path / "data"
+    source.mkdir()
+    root.mkdir()
+    path, md5 = _archive(source, ["cifar-10-batches-bin/test_batch.bin"])
+    info = replace(SETS["cifar10"], archive=(path.as_uri(), md5))
+    monkeypatch.setitem(catalogue.SETS, "cifar10", info)
+    tag = process_identity.tag()
+    dead, foreign = tag.rpartition("-")[0] + "-1", "00000000" + tag[8:]
+    names = {}
+    for number, owner in enumerate((dead, tag, foreign)):
+        (root / f".unpack.{owner}.0000000{number}.tmp" / "cifar-10-batches-bin").mkdir(parents=True)
+        (root / f".set.tar.gz.{owner}.0000000{number}.tmp").write_text("half")
+        names[owner] = {f".unpack.{owner}.0000000{number}.tmp", f".set.tar.gz.{owner}.0000000{number}.tmp"}
+    (root / ".notes.tmp").write_text("the user's")
+    for entry in root.iterdir():
+        os.utime(entry, (1, 1))
+    downloads.download("cifar10", root)
+    left = {entry.name for entry in root.iterdir()}
+    assert left == names[tag] | {".notes.tmp", "cifar-10-batches-bin"}
+
+
+@pytest.mark.parametrize("outcome", ["whole", "killed", "broken", "full"])
+def test_torchvisions_downloads_appear_whole_or_not_at_all(tmp_path, monkeypatch, outcome):
+    """torchvision unpacks in place and believes any folder of the right name."""
+    import torchvision
+
+    def download(root, **_):
+        folder = Path(root) / SETS["aircraft"].folders[0]
+        folder.mkdir()
+        (folder / "first.jpg").write_text("")
+        if outcome == "killed":
+            raise KeyboardInterrupt
+        if outcome == "broken":
+            raise EOFError("Compressed file ended\nbefore the end-of-stream marker")
+        if outcome == "full":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        (folder / "last.jpg").write_text("")
+
+    monkeypatch.setattr(torchvision.datasets, "FGVCAircraft", download)
+    root = tmp_path / "data"
+    if outcome == "whole":
+        place = downloads.download("aircraft", root)
+        assert sorted(p.name for p in place.iterdir()) == ["first.jpg", "last.jpg"]
+        assert list(root.iterdir()) == [place]
+        return
+    words = {
+        "broken": "torchvision could not download FGVCAircraft: Compressed file",
+        "full": "no space left",
+    }
+    with pytest.raises(
+        KeyboardInterrupt if outcome == "killed" else UserError, match=words.get(outcome)
+    ) as error:
+        downloads.download("aircraft", root)
+    assert "\n" not in str(error.value)
+    assert catalogue.find("aircraft", root) is None
+    assert list(root.iterdir()) == []
+
+
+def test_a_connection_that_breaks_off_is_not_a_disk_error(tmp_path, monkeypatch):
+    class Broken:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def read(self, _):
+            raise ConnectionResetError(104, "Connection reset by peer")
+
+    monkeypatch.setattr(downloads.urllib.request, "urlopen", lambda *_, **__: Broken())
+    with pytest.raises(UserError, match=r"the download broke off \(.*reset by peer\): run the same command"):
+        downloads.fetch("http://example.org/set.tar.gz", "0", tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_released_fine_grained_pipeline_crops_the_centre_and_flips():

@@ -4,7 +4,7 @@
 changes the output by γ1ᵀw⁰; the printed equation has the opposite sign. Adam (at the gradient) and decoupled
 decay do not keep it; `at="update"` does for any optimizer.
 4.2: centralizing never lengthens the gradient, nor the Hessian in the spectral or Frobenius norm; the largest
-value may grow, by at most 2 − 2/M.
+value may grow, by at most 2 − 2/M. Hessians are autograd's, of a convolutional network (`conv_theorems`).
 The identity P·Σ δ xᵀ = Σ δ (P x)ᵀ for every layout, and the shares that it predicts, are in `identity` and `levels`.
 A row is one check: value, bound, and whether it holds.
 """
@@ -23,7 +23,7 @@ from gradcent_lab.data.random_streams import seed_everything
 from gradcent_lab.experiment.optimizers import SGDW
 from gradcent_lab.experiment.run_config import Arm
 from gradcent_lab.experiment.spec import Measurement
-from gradcent_lab.recipes.builders import identity, levels
+from gradcent_lab.recipes.builders import conv_theorems, identity, levels
 
 ROUNDING = 1e-9  # everything is in float64
 DECAY = 1e-2
@@ -32,9 +32,11 @@ DECAY = 1e-2
 def measure(settings: Mapping[str, Any], seed: int, arm: Arm) -> tuple[float, list[dict[str, Any]]]:
     """Return the number of checks that fail and every check."""
     seed_everything(seed, "theory")
+    network_steps = settings.get("network_steps")  # runs of earlier versions have none, and random Hessians
     rows = [
         *theorem_1(settings["steps"]),
-        *theorem_2(settings["gradients"]),
+        *theorem_2(settings["gradients"], random_hessians=network_steps is None),
+        *(network_rows(network_steps) if network_steps is not None else ()),
         *identity_rows(),
         *(_row(check, value, bound, value <= bound) for check, value, bound in levels.rows()),
     ]
@@ -104,8 +106,8 @@ def _train(
     return before, first.weight.detach().sum(1), change
 
 
-def theorem_2(gradients: int) -> list[dict[str, Any]]:
-    """Compare norms before and after on random gradients and Hessians, and the extreme case of the maximum."""
+def theorem_2(gradients: int, *, random_hessians: bool) -> list[dict[str, Any]]:
+    """Compare norms before and after on random gradients, and the extreme case of the maximum."""
     layout = gradcent.Layout(1, 1, 4, 16)
     norm_ratio, max_ratio, spectral, frobenius = 0.0, 0.0, 0.0, 0.0
     projection = torch.eye(16, dtype=torch.float64) - torch.ones(16, 16, dtype=torch.float64) / 16
@@ -114,6 +116,8 @@ def theorem_2(gradients: int) -> list[dict[str, Any]]:
         rest = gradcent.centralize(gradient, layout)
         norm_ratio = max(norm_ratio, float((rest.norm(dim=1) / gradient.norm(dim=1)).max()))
         max_ratio = max(max_ratio, float((rest.abs().amax(1) / gradient.abs().amax(1)).max()))
+        if not random_hessians:
+            continue
         root = torch.randn(16, 16, dtype=torch.float64)
         hessian = root + root.T
         projected = projection @ hessian
@@ -125,13 +129,37 @@ def theorem_2(gradients: int) -> list[dict[str, Any]]:
     worst = torch.ones(1, 16, dtype=torch.float64)
     worst[0, 0] = -1.0
     grown = float(gradcent.centralize(worst, gradcent.Layout(1, 1, 1, 16)).abs().max())
-    return [
-        _row("4.2a ‖Φ(g)‖ ≤ ‖g‖", norm_ratio, one, norm_ratio <= one),
+    hessian_rows = [
         _row("4.2b ‖PH‖ ≤ ‖H‖ in the spectral norm", spectral, one, spectral <= one),
         _row("4.2b ‖PH‖ ≤ ‖H‖ in the Frobenius norm", frobenius, one, frobenius <= one),
+    ]
+    return [
+        _row("4.2a ‖Φ(g)‖ ≤ ‖g‖", norm_ratio, one, norm_ratio <= one),
+        *(hessian_rows if random_hessians else ()),
         _row("the largest value grows by at most 2 − 2/M", max_ratio, limit, max_ratio <= limit),
         _row("and that bound is reached", grown, limit, abs(grown - limit) <= ROUNDING, "="),
     ]
+
+
+def network_rows(steps: int) -> list[dict[str, Any]]:
+    """Check both theorems on a convolutional network: the response to a shift, and autograd's Hessians."""
+    moved, one = conv_theorems.measure_shift(steps), 1 + ROUNDING
+    on, off = moved["with GC"], moved["without GC"]
+    rows = [
+        _row(
+            f"4.1 convolution, {steps:,} steps: the response to a shift stays", on, ROUNDING, on <= ROUNDING
+        ),
+        _row("4.1 convolution: without GC it does not", off, ROUNDING, off > ROUNDING, ">"),
+    ]
+    for layer, name in (("0.weight", "convolution"), ("4.weight", "linear")):
+        found = conv_theorems.measure_hessian(layer)
+        seen = f"4.2b {name}, autograd's Hessian H:"
+        error = found["error"]
+        rows.append(_row(f"{seen} the centralized gradient's is PH", error, ROUNDING, error <= ROUNDING))
+        for norm, words in (("spectral", "spectral"), ("frobenius", "Frobenius")):
+            ratio = found[norm]
+            rows.append(_row(f"{seen} ‖PH‖ ≤ ‖H‖, {words} norm", ratio, one, ratio <= one))
+    return rows
 
 
 def identity_rows() -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from gradcent_lab.report.figures.curves import differences, learning_curves
 from gradcent_lab.report.figures.paper import gradient_history, initial_means, projection
-from gradcent_lab.report.figures.style import inline_svg, save
+from gradcent_lab.report.figures.style import inline_svg, save, shorten
 
 __all__ = [
     "differences",
@@ -12,4 +12,5 @@ __all__ = [
     "learning_curves",
     "projection",
     "save",
+    "shorten",
 ]

@@ -10,7 +10,16 @@ import numpy as np
 
 from gradcent_lab.analysis.findings import Finding, is_baseline
 from gradcent_lab.experiment.metric_name import split_metric_name
-from gradcent_lab.report.figures.style import INK, MUTED, WITH, arm_colour, caption, new_figure, styled
+from gradcent_lab.report.figures.style import (
+    INK,
+    MUTED,
+    WITH,
+    arm_colour,
+    caption,
+    new_figure,
+    shorten,
+    styled,
+)
 from gradcent_lab.report.tables import common_metric, decimals, interval_text, level_text, signed
 from gradcent_lab.store.records import RunRecord
 
@@ -59,7 +68,7 @@ def learning_curves(
                 "ha": "right",
             }
             axis.annotate("target", (0.99, target), (0, 3), fontsize=8, color=MUTED, **place)
-        axis.set_title(title.format(metric=records[0].metric_name))
+        axis.set_title(title.format(metric=shorten(records[0].metric_name)))
         axis.set_xlabel("epoch")
         _whole_epochs(axis)
     axes[0].legend(loc="best")
@@ -89,7 +98,7 @@ def train_and_test(
         _whole_epochs(axis)
     for axis in axes[len(panels) :]:
         axis.set_visible(False)
-    axes[0].set_ylabel(panels[0][1][0].metric_name)
+    axes[0].set_ylabel(shorten(panels[0][1][0].metric_name))
     axes[0].legend(loc="best")
     caption(figure, note)
     return figure
@@ -130,13 +139,13 @@ def differences(
         )
     axis.axvline(0, color=INK, lw=0.9, zorder=1)
     names = [f"{f.cell}, {f.arm}" if several else f.cell for f in reversed(shown)]
-    axis.set_yticks(range(len(shown)), names)
+    axis.set_yticks(range(len(shown)), [shorten(name) for name in names])
     axis.set_ylim(-0.6, len(shown) - 0.4)
     axis.grid(axis="y", visible=False)
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0, labelcolor=INK)
     better = "right" if shown[0].higher_is_better else "left"
-    name, unit = split_metric_name(common_metric(shown))
+    name, unit = (shorten(part) for part in split_metric_name(common_metric(shown)))
     gap = "\n" if size < 5 else " "
     axis.set_xlabel(f"{name}, with GC minus without{',' + unit if unit else ''}{gap}(better to the {better})")
     if alone:
@@ -196,7 +205,7 @@ def _draw_arm(
             values = [line[quantity] for line in run.curves][: len(mean)]
             axis.plot(x, values, color=colour, lw=0.6, alpha=0.28, zorder=2)
     marker = "o" if len(mean) == 1 else None
-    axis.plot(x, mean, style, color=colour, lw=width, label=label, zorder=3, marker=marker)
+    axis.plot(x, mean, style, color=colour, lw=width, label=shorten(label), zorder=3, marker=marker)
 
 
 def _whole_epochs(axis: Axes) -> None:

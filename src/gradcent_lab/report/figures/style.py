@@ -15,7 +15,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from gradcent_lab.store.atomic_files import make_folder
+from gradcent_lab.store.atomic_files import make_folder, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,6 +65,11 @@ RC: Any = {
 }
 
 
+def shorten(text: str, most: int = 40) -> str:
+    """Return a name for a tick, a title or a legend, cut if it would leave no room for the figure itself."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def arm_colour(index: int) -> str:
     """Return the colour of the arm at `index`; 0 is the arm without GC."""
     return (WITHOUT, WITH, *MORE)[index % (2 + len(MORE))]
@@ -99,7 +104,7 @@ def caption(figure: Figure, text: str) -> None:
     """Write the scale, n and other facts into the figure, so that the file carries them."""
     if text:
         wide = int(figure.get_figwidth() * 17)  # characters of this font size per line
-        figure.supxlabel(textwrap.fill(text, wide), fontsize=8, color=MUTED, x=0.01, ha="left")
+        figure.supxlabel(textwrap.fill(shorten(text, 700), wide), fontsize=8, color=MUTED, x=0.01, ha="left")
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
@@ -109,8 +114,9 @@ def save(figure: Figure, stem: Path) -> list[Path]:
     make_folder(stem.parent)
     paths = [stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")]
     with rc_context({**RC, "svg.hashsalt": stem.name}):
-        figure.savefig(paths[0], metadata={"Date": None, "Creator": "gradcent"})
-        figure.savefig(paths[1], metadata={"Software": "gradcent"})
+        svg, png = {"Date": None, "Creator": "gradcent"}, {"Software": "gradcent"}
+        write_atomically(paths[0], lambda stream: figure.savefig(stream, format="svg", metadata=svg))
+        write_atomically(paths[1], lambda stream: figure.savefig(stream, format="png", metadata=png))
     return paths
 
 
