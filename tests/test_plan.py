@@ -288,7 +288,7 @@ def test_matrices_of_unknown_modules_are_reported_above_one_percent(known, own, 
 
 
 @pytest.mark.parametrize(
-    ("kinds", "shown"), [(4, "Own0, Own1, Own2, Own3"), (6, "Own0, Own1, Own2, Own3 and 2 more")]
+    ("kinds", "shown"), [(4, "Own0, Own1, Own2, Own3"), (5, "Own0, Own1, Own2, Own3 and 1 more")]
 )
 def test_at_most_four_unknown_modules_are_named(kinds: int, shown: str) -> None:
     model = nn.ModuleList([type(f"Own{index}", (Mixed,), {})((3, 3), (4, 4)) for index in range(kinds)])
@@ -364,8 +364,11 @@ def test_nothing_to_centralize_is_an_error() -> None:
         gradcent.optim.SGD(model.parameters(), lr=0.1, model=model)
     with pytest.raises(TypeError, match="needs the model"):
         gradcent.optim.SGD(model.parameters(), lr=0.1)
-    for norms, more in ((2, ")"), (3, "; … and 2 more)")):
-        model = nn.Sequential(*(nn.BatchNorm1d(3) for _ in range(norms)))
+    norms = [nn.BatchNorm1d(3), nn.BatchNorm1d(3)]
+    for model, more in (
+        (nn.Sequential(*norms), ")"),
+        (nn.Sequential(*norms, nn.RMSNorm(3)), "; … and 1 more)"),
+    ):
         with pytest.raises(ValueError, match=re.escape(f"1.bias: bias of a normalization{more}")):
             gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
 

@@ -232,6 +232,7 @@ def test_an_attach_that_fails_late_is_undone() -> None:
     assert type(optimizer) is Plain
     assert Plain.__dict__["step"] is step
     assert optimizer.__dict__ == attributes
+    assert len(optimizer._optimizer_step_pre_hooks) == 1
     assert [group.get("centralize") for group in optimizer.param_groups] == [None, False]
     assert gradcent.attached(optimizer) is None
     before = model[0].weight.detach().sum(1)
