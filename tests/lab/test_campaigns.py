@@ -94,6 +94,7 @@ def f(a: int, *, b=True):
     if a > 2 and not b:
         raise ValueError(f"{a + 1}")
     print(a)
+    zip(a, b, strict=True)
     return a * 3
 """
     changes = {mutant.change for mutant in mutants(source)}
@@ -105,6 +106,7 @@ def f(a: int, *, b=True):
         "2 → 3",
         "not b → b",
         "print(a) → pass",
+        "zip(a, b, strict=True) → pass",
         "a * 3 → a / 3",
         "3 → 4",
     }

@@ -122,12 +122,17 @@ def _statements(tree: ast.Module) -> dict[int, int]:
 
 
 def _nodes(tree: ast.Module) -> Iterator[ast.expr | ast.stmt]:
-    """Yield the nodes that can be mutated: no annotations, no type-checking blocks, no messages, no docstrings."""
+    """Yield the nodes that can be mutated: no annotations, no type-checking blocks, no messages, no docstrings.
+
+    `strict=True` of zip is left out too: it asserts what the code around it guarantees.
+    """
     skipped: set[int] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
         if isinstance(node, ast.AnnAssign):
             parts = [node.annotation]
+        elif isinstance(node, ast.keyword) and node.arg == "strict":
+            parts = [node.value]
         elif isinstance(node, ast.FunctionDef):
             arguments = node.args
             every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]

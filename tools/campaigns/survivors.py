@@ -4,10 +4,6 @@ from __future__ import annotations
 
 # (file name, change) -> why
 EXPLAINED: dict[tuple[str, str], str] = {
-    (  # of a recorded campaign; the branch is gone since
-        "operator.py",
-        "vectors.dtype in _HALF → vectors.dtype not in _HALF",
-    ): "both branches compute the difference in float32 and round it once",
     (
         "operator.py",
         "tensor.device.type == 'cpu' → tensor.device.type != 'cpu'",
