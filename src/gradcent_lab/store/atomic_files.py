@@ -28,8 +28,11 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{process_identity.tag()}.{uuid.uuid4().hex[:8]}.tmp")
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Let `write` fill a temporary file, flush it to the disk and rename it to `path`."""
+def write_atomically(path: Path, write: Callable[[BinaryIO], None], *, shown: Path | None = None) -> None:
+    """Let `write` fill a temporary file, flush it to the disk and rename it to `path`.
+
+    An error names `shown` instead of `path`.
+    """
     temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as stream:
@@ -40,16 +43,16 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         sync_folder(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            temporary.unlink()
         if isinstance(error, OSError) or disk_full(error):
-            raise write_error(path, error) from error
+            raise write_error(shown or path, error) from error
         raise
 
 
 def check_writable(path: Path) -> None:
     """Raise the error that writing `path` would raise, without touching it."""
     probe = temporary_path(path)
-    write_atomically(probe, lambda stream: None)
+    write_atomically(probe, lambda stream: None, shown=path)
     probe.unlink(missing_ok=True)
 
 

@@ -57,9 +57,9 @@ class RunRecord:
     config: dict[str, Any]
     environment: dict[str, Any]
     path: Path
-    best_epoch: int = 0
-    initial_weights: str = ""
-    seconds: float = 0.0
+    best_epoch: int
+    initial_weights: str
+    seconds: float
     diverged: str = ""  # where and how the loss stopped being a number; empty for a run that finished
     metrics: tuple[str, ...] = ()  # where a run has more than one, the names under which its curves have them
     recipe: RecipeInfo | None = None  # None for a user's own experiment, and for runs of earlier versions

@@ -28,3 +28,8 @@ def test_arms_that_differ_in_more_than_the_arm_are_no_pair(tmp_path):
     with pytest.raises(UserError, match="saw different batches in epoch 1"):
         check_pairs([off, replace(on, curves=curves)])
     check_pairs([off, replace(on, curves=curves, seed=1)])  # another seed
+    longer = [*on.curves, {"epoch": 2}]
+    check_pairs([off, replace(on, curves=longer)])  # an arm that diverged has fewer epochs
+    without = [{key: value for key, value in line.items() if key != "batches"} for line in on.curves]
+    for arms in ([off, replace(on, curves=without)], [replace(off, curves=without), on]):
+        check_pairs(arms)  # runs of earlier versions did not record their batches

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -19,6 +21,12 @@ from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import atomic_files as files
 from gradcent_lab.store import integrity, process_identity, run_lock
 from gradcent_lab.store import records as store
+
+
+def test_equal_documents_have_equal_text(tmp_path):
+    text = '{\n "a": "x",\n "b": 1\n}\n'
+    files.write_json(tmp_path / "a.json", {"b": 1, "a": files.Path("x")})
+    assert (tmp_path / "a.json").read_text() == files.json_text({"a": "x", "b": 1}) == text
 
 
 def test_failed_write_leaves_the_old_file_and_no_rest(tmp_path):
@@ -77,6 +85,50 @@ def test_full_disk_while_torch_saves(tiny_disk):
     assert list(tiny_disk.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("error", "full"),
+    [
+        (OSError(errno.ENOSPC, "x"), True),
+        (OSError(errno.EDQUOT, "x"), True),
+        (OSError(errno.EIO, "No space left"), False),
+        (RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"), True),
+        (RuntimeError("[enforce fail at inline_container.cc:664] . unexpected pos 64 vs 0"), True),
+        (RuntimeError("No space left on device"), True),
+        (RuntimeError("shape mismatch"), False),
+        (ValueError("No space left on device"), False),
+    ],
+    ids=repr,
+)
+def test_what_torch_and_the_system_say_of_a_full_disk(error, full):
+    assert files.disk_full(error) is full
+    assert ("no space left to write x: free" in str(files.write_error(files.Path("x"), error))) is full
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OSError("odd"), "OSError"), (ValueError("odd"), "ValueError"), (OSError(5, "bad"), "bad")],
+)
+def test_a_failed_write_gives_the_reason_it_has(error, reason):
+    assert f"cannot write x ({reason}): check" in str(files.write_error(files.Path("x"), error))
+
+
+def test_a_folder_that_cannot_be_created_is_one_line(tmp_path, monkeypatch):
+    assert files.make_folder(tmp_path / "a" / "b").is_dir()
+    assert files.make_folder(tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot create the folder .*file \(File exists\): choose"):
+        files.make_folder(tmp_path / "file")
+    with pytest.raises(UserError, match=r"cannot create the folder .*\(.*null.*\): choose another place"):
+        files.make_folder(tmp_path / "a\0b")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "x")
+
+    monkeypatch.setattr(os, "mkdir", full)
+    with pytest.raises(UserError, match=r"no space left to write .*new"):
+        files.make_folder(tmp_path / "new")
+
+
 def test_damaged_files_are_named(tmp_path):
     (record,) = run_pairs(toy.experiment(), [OFF], [0], tmp_path)
     (record.path / "metrics.jsonl").write_text('{"epoch": 1\n')
@@ -95,7 +147,30 @@ def test_nothing_there(tmp_path):
     with pytest.raises(UserError, match="there is no folder"):
         store.load(tmp_path / "nowhere")
     assert store.load(tmp_path) == []
+    assert store.load(tmp_path, "toy") == []
     assert store.unfinished(tmp_path, "toy") == []
+    with pytest.raises(UserError, match="holds no finished run"):
+        store.load_run(tmp_path)
+    store.discard(tmp_path / "nowhere")
+
+
+def test_runs_of_one_study_or_of_all(tmp_path):
+    for name in ("toy", "other"):
+        run_pairs(replace(toy.experiment(), name=name, epochs=1), [OFF], [0], tmp_path)
+    (tmp_path / "note.txt").write_text("no study")
+    (tmp_path / "toy" / "begun").mkdir()
+    assert [run.study for run in store.load(tmp_path)] == ["other", "toy"]
+    (run,) = store.load(str(tmp_path), "toy")
+    assert run.study == "toy"
+    store.discard(run.path)
+    assert [run.study for run in store.load(tmp_path)] == ["other"]
+
+
+def test_iterations_are_those_that_the_experiment_observed(tmp_path):
+    (record,) = run_pairs(replace(toy.experiment(), epochs=1), [OFF], [0], tmp_path)
+    assert record.iterations() == []
+    files.write_lines(record.path / "iterations.jsonl", [{"loss": 1.0}, {"loss": 0.5}])
+    assert record.iterations() == [{"loss": 1.0}, {"loss": 0.5}]
 
 
 def test_environment_tells_versions_but_no_names(tmp_path):
@@ -108,6 +183,35 @@ def test_environment_tells_versions_but_no_names(tmp_path):
     text = str(environment)
     assert socket.gethostname() not in text or len(socket.gethostname()) < 4
     assert f"/{getpass.getuser()}/" not in text
+
+
+def test_environment_tells_program_processes_and_variables(monkeypatch):
+    def version(package):
+        raise importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr("sys.argv", ["/home/somebody/train.py", "--lr"])
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    environment = store.environment()
+    assert (environment["program"], environment["processes"]) == ("train.py", 1)
+    assert environment["variables"]["OMP_NUM_THREADS"] == "3"
+    assert "NVIDIA_TF32_OVERRIDE" not in environment["variables"]
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    environment = store.environment()
+    assert environment["processes"] == 4
+    assert environment["versions"]["torch"] == torch.__version__  # of a package that is not installed
+
+
+def test_the_processor_is_named_as_the_system_names_it(tmp_path, monkeypatch):
+    cpuinfo = tmp_path / "cpuinfo"
+    monkeypatch.setattr(store, "Path", lambda path: cpuinfo)
+    assert store._processor() == platform.processor()
+    cpuinfo.write_text("processor\t: 0\n")
+    assert store._processor() == platform.processor()
+    cpuinfo.write_text("processor\t: 0\nmodel name\t: CPU: 8 cores\nmodel name\t: second\n")
+    assert store._processor() == "CPU: 8 cores"
 
 
 def test_what_a_process_killed_after_its_result_left_is_swept(tmp_path):
@@ -127,14 +231,74 @@ def test_what_a_process_killed_after_its_result_left_is_swept(tmp_path):
     assert sorted(p.name for p in record.path.iterdir()) == whole
 
 
-@pytest.mark.parametrize("code", [errno.EIO, errno.EACCES, errno.EROFS, errno.EMFILE])
-def test_every_failed_write_is_one_line(tmp_path, monkeypatch, code):
+def test_a_finished_run_has_no_files_that_only_a_restart_needs(tmp_path):
+    (record,) = run_pairs(replace(toy.experiment(), epochs=1), [OFF], [0], tmp_path)
+    whole = sorted(p.name for p in record.path.iterdir())
+    own = files.temporary_path(record.path / "x").name
+    for name in ("checkpoint.pt", ".metrics.jsonl.0a1b2c3d.tmp", own):
+        (record.path / name).write_text("x")
+    store.finish(record.path, files.read_json(record.path / "result.json"), record.curves)
+    assert sorted(p.name for p in record.path.iterdir()) == whole
+    assert store.load_run(record.path) == record
+
+
+def test_a_run_whose_process_is_alive_is_not_swept(tmp_path):
+    (record,) = run_pairs(replace(toy.experiment(), epochs=1), [OFF], [0], tmp_path)
+    whole = sorted(record.path.iterdir())
+    own = files.temporary_path(record.path / "lock.0000")
+    own.write_text("")
+    with run_lock.held(record.path):
+        present = sorted(record.path.iterdir())
+        store.sweep(record.path)
+        assert sorted(record.path.iterdir()) == present
+    store.sweep(record.path)
+    assert sorted(record.path.iterdir()) == whole
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_temporary_files_are_dropped_when_their_process_is_dead_or_silent(tmp_path, own):
+    machine = process_identity.tag().partition("-")[0]
+    parent = f"{machine}-{os.getppid()}-{process_identity.started(os.getppid())}"
+    silent = f".a.json.elsewhere-{os.getpid()}-1.0a1b2c3d.tmp"
+    mine = f".a.json.{process_identity.tag()}.0a1b2c3d.tmp"
+    kept = {f".a.json.{parent}.0a1b2c3d.tmp", ".a.json.elsewhere-1-1.0a1b2c3d.tmp", ".a.tmp", "a.json"}
+    for name in (*kept, silent, mine, f".a.json.{machine}-{os.getpid()}-1.0a1b2c3d.tmp"):
+        (tmp_path / name).write_text("")
+    os.utime(tmp_path / silent, (1, 1))
+    files.drop_abandoned(tmp_path, own=own)
+    assert {path.name for path in tmp_path.iterdir()} == (kept if own else kept | {mine})
+
+
+def test_files_that_another_process_removes_first_are_no_error(tmp_path, monkeypatch):
+    unlink = os.unlink
+
+    def late(path, **options):
+        unlink(path, **options)
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+    (tmp_path / ".a.json.0a1b2c3d.tmp").write_text("")
+    monkeypatch.setattr(os, "unlink", late)
+    files.drop_leftovers(tmp_path / "a.json")
+    files.check_writable(tmp_path / "a.json")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (errno.EIO, r"cannot write .*a\.json \(Input/output error\): check the disk"),
+        (errno.EACCES, r"may not write .*a\.json: choose another folder with --out"),
+        (errno.EROFS, r"cannot write .*a\.json \(Read-only file system\)"),
+        (errno.EMFILE, r"cannot write .*a\.json \(Too many open files\)"),
+    ],
+)
+def test_every_failed_write_is_one_line(tmp_path, monkeypatch, code, message):
     def fail(*_):
         raise OSError(code, os.strerror(code))
 
     files.write_json(tmp_path / "a.json", {"old": 1})
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(UserError, match=r"write .*a\.json") as error:
+    with pytest.raises(UserError, match=message) as error:
         files.write_json(tmp_path / "a.json", {"new": 1})
     assert "\n" not in str(error.value)
     assert files.read_json(tmp_path / "a.json") == {"old": 1}
@@ -210,6 +374,22 @@ def test_a_writable_folder_is_left_as_it_was(tmp_path):
     files.check_writable(tmp_path / "a.json")
     assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
     assert (tmp_path / "a.json").read_text() == "old"
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_work(tmp_path, monkeypatch):
+    """Found by mutation: the message had the name of a temporary file."""
+    with pytest.raises(UserError, match=r"cannot write .*/gone/a\.json \(No such file or directory\)"):
+        files.check_writable(tmp_path / "gone" / "a.json")
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    for call in ("fsync", "replace"):
+        monkeypatch.setattr(os, call, fail)
+        with pytest.raises(UserError, match=r"cannot write .*/a\.json \(Input/output error\)"):
+            files.check_writable(tmp_path / "a.json")
+        monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_errors_about_files_of_the_run_are_reworded(tmp_path):
