@@ -144,10 +144,11 @@ def test_no_hard_links(tmp_path, monkeypatch):
     lock.release()
 
 
-def test_without_hard_links_another_process_may_be_faster(tmp_path, monkeypatch):
+@pytest.mark.parametrize("error", [FileExistsError(), OSError("no links here")], ids=repr)
+def test_another_process_may_be_faster(tmp_path, monkeypatch, error):
     def refuse(temporary, path):
         path.write_text("")
-        raise OSError("no links here")
+        raise error
 
     monkeypatch.setattr(os, "link", refuse)
     assert run_lock.acquire(tmp_path) is None
@@ -205,10 +206,13 @@ def test_a_lock_that_disappears_while_it_is_read_is_free(tmp_path, monkeypatch):
     def gone(path):
         raise FileNotFoundError
 
-    for name in ("read_bytes", "is_file"):
-        monkeypatch.setattr(run_lock.Path, name, gone)
-        assert not run_lock.is_held(tmp_path)
-        monkeypatch.undo()
+    monkeypatch.setattr(run_lock.Path, "read_bytes", gone)
+    assert not run_lock.is_held(tmp_path)
+    monkeypatch.undo()
+    (tmp_path / "lock.0001").write_text("")
+    assert run_lock.is_held(tmp_path)
+    monkeypatch.setattr(run_lock, "_now", gone)
+    assert not run_lock.is_held(tmp_path)
 
 
 def test_a_folder_named_like_a_lock_belongs_to_nobody(tmp_path):
@@ -263,6 +267,16 @@ def test_lock_errors_are_one_line(tmp_path, monkeypatch, code, message):
     for ask in (run_lock.acquire, run_lock.is_held):
         with pytest.raises(UserError, match=message):
             ask(tmp_path)
+
+
+def test_a_lock_on_a_full_disk_is_not_created(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(UserError, match="no space left"):
+        run_lock.acquire(tmp_path)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_removed_folder_has_no_lock(tmp_path):
