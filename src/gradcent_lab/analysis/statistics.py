@@ -31,7 +31,7 @@ SIGN_FLIP_ALPHA = (
 IntervalKind = Literal["bootstrap", "Student t", "none"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Summary:
     """n, mean and standard deviation (n − 1) of one arm; std is NaN for a single run."""
 
@@ -40,7 +40,7 @@ class Summary:
     std: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Comparison:
     """The paired comparison of one cell.
 
@@ -224,13 +224,12 @@ def minimum_detectable(pairs: int, scatter: float, alpha: float = ALPHA, power: 
 @cache
 def _detectable_ratio(pairs: int, alpha: float, power: float) -> float:
     """The detectable mean in standard deviations, by bisection."""
-    low, high = 0.0, 1.0
-    while _power(pairs, high, alpha) < power:
-        high *= 2
+    low, high = 0.0, 1.0  # bounds of ratio / (1 + ratio)
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if _power(pairs, middle, alpha) < power else (low, middle)
-    return high
+        enough = _power(pairs, middle / (1 - middle), alpha) >= power
+        low, high = (low, middle) if enough else (middle, high)
+    return high / (1 - high)
 
 
 def pairs_to_detect(

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from gradcent_lab.analysis import statistics as lab
+from gradcent_lab.report.wording import warning
 
 
 def pairs(difference, base=50.0):
@@ -259,6 +260,19 @@ def test_multiple_comparisons_note():
     note = lab.multiple_comparisons([strong, weak, weak, weak])
     assert note.startswith("4 comparisons: about 0.2 would")
     assert "1 do here; 1 after" in note
+
+
+def test_the_recommended_number_of_pairs_is_the_one_that_the_warning_names():
+    assert warning(lab.RECOMMENDED_PAIRS) is None
+    assert "five or more" in warning(4)
+    assert warning(5) is None
+
+
+def test_a_comparison_does_not_change():
+    result = lab.compare([1.0, 2.0], [2.0, 1.0])
+    for part, name in ((result, "low"), (result.without, "mean")):
+        with pytest.raises(AttributeError, match="cannot assign"):
+            setattr(part, name, 1.0)
 
 
 def test_bad_input_is_refused():
