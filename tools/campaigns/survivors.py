@@ -14,14 +14,6 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ): "every sign pattern is counted twice, and so is its mirror image: the same share",
     (
         "statistics.py",
-        "sums >= threshold → sums > threshold",
-    ): "the threshold is 1e-9 below the observed sum, and no other sum equals it",
-    (
-        "statistics.py",
-        "np.abs(signs @ difference) >= threshold → np.abs(signs @ difference) > threshold",
-    ): "the threshold is 1e-9 below the observed sum, and no other sum equals it",
-    (
-        "statistics.py",
         "40 → 41",
     ): "one more step of a bisection whose last step is already below 1e-12",
     (

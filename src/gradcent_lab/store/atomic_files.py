@@ -107,9 +107,8 @@ def drop_abandoned(folder: Path, *, own: bool = False) -> None:
     `own` also removes those of this process, which must not be writing into `folder` now.
     """
     for leftover in folder.glob(".*.tmp"):
-        parts = leftover.name.split(".")
+        owner = leftover.name.split(".")[-3]  # the pattern has two dots
         with contextlib.suppress(OSError):
-            owner = parts[-3] if len(parts) > 3 else ""
             dead = process_identity.is_dead(owner) or (own and owner == process_identity.tag())
             if dead or time.time() - leftover.stat().st_mtime > ABANDONED:
                 leftover.unlink()
