@@ -37,6 +37,10 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "0 → 1",
     ): "the default is asked for its type alone",
     (
+        "records.py",
+        "p.name in leftovers → p.name not in leftovers",
+    ): "a finished run without leftovers is searched once more, and nothing is found",
+    (
         "process_identity.py",
         "8 → 9",
     ): "the length of a word that is compared as a whole",

@@ -261,7 +261,13 @@ def test_temporary_files_are_dropped_when_their_process_is_dead_or_silent(tmp_pa
     parent = f"{machine}-{os.getppid()}-{process_identity.started(os.getppid())}"
     silent = f".a.json.elsewhere-{os.getpid()}-1.0a1b2c3d.tmp"
     mine = f".a.json.{process_identity.tag()}.0a1b2c3d.tmp"
-    kept = {f".a.json.{parent}.0a1b2c3d.tmp", ".a.json.elsewhere-1-1.0a1b2c3d.tmp", ".a.tmp", "..tmp", "a.json"}
+    kept = {
+        f".a.json.{parent}.0a1b2c3d.tmp",
+        ".a.json.elsewhere-1-1.0a1b2c3d.tmp",
+        ".a.tmp",
+        "..tmp",
+        "a.json",
+    }
     for name in (*kept, silent, mine, f".a.json.{machine}-{os.getpid()}-1.0a1b2c3d.tmp"):
         (tmp_path / name).write_text("")
     os.utime(tmp_path / silent, (1, 1))
