@@ -19,14 +19,6 @@ EXPLAINED: dict[tuple[str, str], str] = {
     ): "every sign pattern is counted twice, and so is its mirror image: the same share",
     (
         "statistics.py",
-        "sums >= threshold → sums > threshold",
-    ): "the threshold is 1e-9 below the observed sum, and no other sum equals it",
-    (
-        "statistics.py",
-        "np.abs(signs @ difference) >= threshold → np.abs(signs @ difference) > threshold",
-    ): "the threshold is 1e-9 below the observed sum, and no other sum equals it",
-    (
-        "statistics.py",
         "40 → 41",
     ): "one more step of a bisection whose last step is already below 1e-12",
     (
@@ -49,6 +41,10 @@ EXPLAINED: dict[tuple[str, str], str] = {
         "record_types.py",
         "0 → 1",
     ): "the default is asked for its type alone",
+    (
+        "records.py",
+        "p.name in leftovers → p.name not in leftovers",
+    ): "a finished run without leftovers is searched once more, and nothing is found",
     (
         "process_identity.py",
         "8 → 9",

@@ -31,8 +31,11 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{process_identity.tag()}.{uuid.uuid4().hex[:8]}.tmp")
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Let `write` fill a temporary file, flush it to the disk and rename it to `path`."""
+def write_atomically(path: Path, write: Callable[[BinaryIO], None], *, shown: Path | None = None) -> None:
+    """Let `write` fill a temporary file, flush it to the disk and rename it to `path`.
+
+    An error names `shown` instead of `path`.
+    """
     temporary = temporary_path(path)
     try:
         with open(temporary, "wb") as stream:
@@ -45,7 +48,7 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], None]) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) or disk_full(error):
-            raise write_error(path, error) from error
+            raise write_error(shown or path, error) from error
         raise
 
 
@@ -54,11 +57,8 @@ def check_writable(path: Path) -> None:
     if path.is_dir():
         raise write_error(path, IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)))
     probe = temporary_path(path)
-    try:
-        probe.touch()
-        probe.unlink(missing_ok=True)
-    except OSError as error:
-        raise write_error(path, error) from error
+    write_atomically(probe, lambda stream: None, shown=path)
+    probe.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

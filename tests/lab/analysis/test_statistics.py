@@ -145,6 +145,7 @@ def test_the_sign_flip_test_is_exact_and_bounded_by_the_number_of_pairs():
     assert lab.sign_flip_test(np.arange(1.0, 9.0)) == 2 / 2**8
     assert lab.sign_flip_test(np.array([1.0, 1.0, -1.0])) == 1.0
     assert lab.sign_flip_test(np.array([0.25, 0.75])) == 0.5
+    assert [lab.sign_flip_test(np.zeros(n)) for n in (1, 2, 16, 17)] == [1.0] * 4
     # the smallest share of the 9,999 patterns and the observed one
     assert lab.sign_flip_test(np.ones(40)) == 1 / 10_000
     many = np.random.default_rng(0).normal(0.8, 1, 30)  # sampled, not enumerated

@@ -259,9 +259,15 @@ def test_a_run_whose_process_is_alive_is_not_swept(tmp_path):
 def test_temporary_files_are_dropped_when_their_process_is_dead_or_silent(tmp_path, own):
     machine = process_identity.tag().partition("-")[0]
     parent = f"{machine}-{os.getppid()}-{process_identity.started(os.getppid())}"
-    silent = f".a.json.elsewhere-{os.getpid()}-1.0a1b2c3d.tmp"
+    silent = f".a.json.0e15e0e5-{os.getpid()}-1.0a1b2c3d.tmp"
     mine = f".a.json.{process_identity.tag()}.0a1b2c3d.tmp"
-    kept = {f".a.json.{parent}.0a1b2c3d.tmp", ".a.json.elsewhere-1-1.0a1b2c3d.tmp", ".a.tmp", "a.json"}
+    kept = {
+        f".a.json.{parent}.0a1b2c3d.tmp",
+        ".a.json.0e15e0e5-1-1.0a1b2c3d.tmp",
+        ".a.tmp",
+        "..tmp",
+        "a.json",
+    }
     for name in (*kept, silent, mine, f".a.json.{machine}-{os.getpid()}-1.0a1b2c3d.tmp"):
         (tmp_path / name).write_text("")
     os.utime(tmp_path / silent, (1, 1))
@@ -376,10 +382,20 @@ def test_a_writable_folder_is_left_as_it_was(tmp_path):
     assert (tmp_path / "a.json").read_text() == "old"
 
 
-def test_a_folder_that_cannot_be_written_is_named_before_the_work(tmp_path):
+def test_a_folder_that_cannot_be_written_is_named_before_the_work(tmp_path, monkeypatch):
     """Found by mutation: the message had the name of a temporary file."""
     with pytest.raises(UserError, match=r"cannot write .*/gone/a\.json \(No such file or directory\)"):
         files.check_writable(tmp_path / "gone" / "a.json")
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    for call in ("fsync", "replace"):
+        monkeypatch.setattr(os, call, fail)
+        with pytest.raises(UserError, match=r"cannot write .*/a\.json \(Input/output error\)"):
+            files.check_writable(tmp_path / "a.json")
+        monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_errors_about_files_of_the_run_are_reworded(tmp_path):
