@@ -168,6 +168,23 @@ def test_fields_of_wrong_types_are_named(runs, name, key, value):
     refused(runs, "damaged|lacks")
 
 
+@pytest.mark.parametrize("value", ["x", [1], {"a": 1}, True], ids=str)
+@pytest.mark.parametrize(
+    "key",
+    ["train_loss", "train_metric", "eval_loss", "lr", "steps", "batches", "seconds", "samples_per_second"],
+)
+def test_quantities_of_wrong_types_are_named(runs, key, value):
+    """Tables and figures compute with them; found by replacing every field of a sealed record by other types."""
+    if key == "batches" and value == "x":
+        pytest.skip("it is text")
+    path = next(runs.glob("toy/*/metrics.jsonl"))
+    lines = read_lines(path)
+    lines[1][key] = value
+    write_lines(path, lines)
+    reseal(path.parent)
+    refused(runs, rf"metrics\.jsonl is damaged \({key} is of type")
+
+
 def test_a_whole_checkpoint_continues(checkpoints):
     run_pairs(toy.experiment(), [OFF, ON], [0], checkpoints, options=OPTIONS)
 
