@@ -74,6 +74,10 @@ def experiment() -> Experiment:
     )
 
 
+def one_epoch() -> Experiment:
+    return replace(experiment(), epochs=1)
+
+
 def slow_experiment() -> Experiment:
     return replace(experiment(), observe=slowly)
 

@@ -2,23 +2,30 @@
 
 torch counts the operations on a network without memory (device "meta"), forward and backward. Hours at the scale of the
 paper are for a GPU; at the other scales they come from real training steps on this processor (`training_speed.py`).
+Both kinds of hours count the evaluation after every epoch, and the second one of networks with BatchNorm at the end.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradcent_lab import store
-from gradcent_lab.analysis.training_speed import probe
+from gradcent_lab.analysis.training_speed import TrainingSpeed, probe, probe_experiment
 from gradcent_lab.data.datasets import SETS
+from gradcent_lab.errors import UserError
+from gradcent_lab.experiment.spec import Measurement
 from gradcent_lab.experiment.study import HELD_OUT, Cell, Study
+from gradcent_lab.store.records import RunRecord
 
 GPU_FLOPS = 10e12  # operations per second that a data centre GPU reaches on such networks in float32
 FORWARD_AND_BACKWARD = 3  # in units of the forward pass
+CONTROL_BATCHES = (
+    50  # training batches over which BatchNorm is re-estimated at the end of a run (run/batch_norm.py)
+)
 
 
 @dataclass(frozen=True)
@@ -37,14 +44,17 @@ def plan_runs(study: Study) -> Iterator[Runs]:
     for cell in study.cells:
         arms, train, test = cell.arms or study.arms, _images(cell, "train"), _images(cell, "test")
         if tuning is None:
-            yield Runs(cell, len(arms) * len(study.seeds), train, test)
+            yield Runs(cell, len(arms) * len(study.seeds), train, _with_control(cell, train, test))
             continue
         followers = sum(arm.name in tuning.follow for arm in arms)
         tuned = len(arms) - followers
         points = math.prod(len(values) for values in tuning.grid.values())
-        yield Runs(cell, tuned * points * len(tuning.seeds), (1 - HELD_OUT) * train, HELD_OUT * train)
+        kept, held_out = (1 - HELD_OUT) * train, HELD_OUT * train
+        held_out = _with_control(cell, kept, held_out)
+        yield Runs(cell, tuned * points * len(tuning.seeds), kept, held_out)
         later = len(study.seeds[: tuning.follow_seeds])
-        yield Runs(cell, tuned * len(study.seeds) + followers * later, train, test)
+        count = tuned * len(study.seeds) + followers * later
+        yield Runs(cell, count, train, _with_control(cell, train, test))
 
 
 def count_runs(study: Study) -> int:
@@ -68,15 +78,24 @@ def count_operations(study: Study) -> float | None:
     return total
 
 
-def count_seconds(study: Study) -> float | None:
-    """Return the processor seconds of all runs on one thread, probed here; None where `count_operations` is None."""
+def count_seconds(study: Study, data: Path | None = None) -> float | None:
+    """Return the processor seconds of all runs on one thread, probed here.
+
+    Classifiers of the lab need no data. Other experiments are probed on theirs, and without it the answer is None.
+    """
     total = 0.0
     for runs in plan_runs(study):
-        operations = _operations(runs.cell)
-        if operations is None:
+        speed = _speed(study, runs.cell, data)
+        if speed is None:
             return None
-        settings = runs.cell.settings
-        speed = probe(
+        total += runs.count * (runs.train_images / speed.train + runs.eval_images / speed.evaluate)
+    return total
+
+
+def _speed(study: Study, cell: Cell, data: Path | None) -> TrainingSpeed | None:
+    operations, settings = _operations(cell), cell.settings
+    if operations is not None:
+        return probe(
             settings["model"],
             SETS[settings["data"]["set"]].classes,
             settings["data"].get("size", 32),
@@ -84,8 +103,20 @@ def count_seconds(study: Study) -> float | None:
             operations=operations,
             channels_last=study.numerics.channels_last,
         )
-        total += runs.count * (runs.train_images / speed.train + runs.eval_images / speed.evaluate)
-    return total
+    try:
+        experiment = study.build(settings, data)
+    except UserError:  # the data or the pretrained weights are not there
+        return None
+    return None if isinstance(experiment, Measurement) else probe_experiment(experiment)
+
+
+def _with_control(cell: Cell, train: float, test: float) -> float:
+    """Return the images of all evaluations of a run, with those of BatchNorm's control after the last epoch."""
+    model = cell.settings.get("model")
+    if not train or not isinstance(model, Mapping) or "name" not in model or model.get("norm", "bn") != "bn":
+        return test
+    epochs, batch = int(cell.settings["epochs"]), int(cell.settings["batch_size"])
+    return test + test / epochs + min(train / epochs, CONTROL_BATCHES * batch)
 
 
 def _images(cell: Cell, split: str) -> int:
@@ -121,35 +152,68 @@ def forward(spec: Mapping[str, Any], classes: int, pixels: int) -> float:
     return float(counter.get_total_flops())
 
 
-def throughput(root: Path) -> dict[tuple[str, str], float]:
-    """Return the mean training images per second of the finished runs, by study and scale."""
-    rates: dict[tuple[str, str], list[float]] = {}
+@dataclass(frozen=True)
+class SeenSpeed:
+    """What finished runs of a study reached: training images per second of one run, and runs at a time."""
+
+    images_per_second: float
+    at_a_time: int
+
+
+def throughput(root: Path) -> dict[tuple[str, str], SeenSpeed]:
+    """Return the speed of the finished runs, those of the tuning included, by study and scale."""
+    groups: dict[tuple[str, str], list[RunRecord]] = {}
     for record in store.load(root) if root.is_dir() else []:
-        seen = [line["samples_per_second"] for line in record.curves if "samples_per_second" in line]
-        if seen:
-            rates.setdefault((record.study, record.scale), []).append(sum(seen) / len(seen))
-    return {key: sum(values) / len(values) for key, values in rates.items()}
+        if any(line.get("samples_per_second") for line in record.curves):
+            groups.setdefault((record.study.removesuffix("-tuning"), record.scale), []).append(record)
+    return {key: _seen_speed(records) for key, records in groups.items()}
 
 
-def words(study: Study, rate: float | None) -> str:
-    """Return the cost in words; `rate` is the mean training images per second of its finished runs."""
+def _seen_speed(records: Sequence[RunRecord]) -> SeenSpeed:
+    """Return all images over all seconds, so that slow cells count as long as they take."""
+    lines = [line for record in records for line in record.curves if line.get("samples_per_second")]
+    seconds = sum(line["seconds"] for line in lines)
+    images = sum(line["samples_per_second"] * line["seconds"] for line in lines)
+    return SeenSpeed(images / max(seconds, 1e-9), min(_at_a_time(record.environment) for record in records))
+
+
+def _at_a_time(environment: Mapping[str, Any]) -> int:
+    """Return how many runs share a machine: `--workers N` gives each of them cores/N threads."""
+    cores, threads = environment.get("cores"), environment.get("threads")
+    if environment.get("gpus") or type(cores) is not int or type(threads) is not int or threads < 1:
+        return 1
+    return max(1, cores // threads)
+
+
+def words(study: Study, seen: SeenSpeed | None, data: Path | None = None) -> str:
+    """Return the cost in words; `seen` is the speed of its finished runs."""
     images = count_images(study)
     parts = [f"{count_runs(study)} runs"]
     if shared := sorted({cell.source.study for cell in study.cells if cell.source is not None}):
         parts[0] += (
             f" ({sum(cell.source is not None for cell in study.cells)} cells shared with {', '.join(shared)})"
         )
-    if images:
-        parts.append(f"{images:,} training images in total")
-        if rate:
-            parts.append(f"{hours(images / rate)} at the {rate:,.0f} images/s of the finished runs")
-        elif operations := count_operations(study):
-            parts.append(f"{operations:.1e} operations")
-            if study.scale.is_paper:
-                gpu = hours(operations / GPU_FLOPS)
-                parts.append(f"roughly {gpu} on a GPU at {GPU_FLOPS / 1e12:.0f} TFLOP/s")
-            elif seconds := count_seconds(study):
-                parts.append(f"{hours(seconds / 2)} on two cores of this processor, one run on each (probed)")
+    if not images:
+        return ", ".join(parts)
+    parts.append(f"{images:,} training images in total")
+    if seen is not None:
+        rate, together = seen.images_per_second, seen.at_a_time
+        evaluated = sum(runs.count * runs.eval_images for runs in plan_runs(study))
+        seconds = (images + evaluated / FORWARD_AND_BACKWARD) / rate / together
+        several = f", {together} at a time" if together > 1 else ""
+        parts.append(f"{hours(seconds)} at the {rate:,.0f} images/s of the finished runs{several}")
+        return ", ".join(parts)
+    operations = count_operations(study)
+    if operations:
+        parts.append(f"{operations:.1e} operations")
+    if study.scale.is_paper:
+        if operations:
+            gpu = hours(operations / GPU_FLOPS)
+            parts.append(f"roughly {gpu} on a GPU at {GPU_FLOPS / 1e12:.0f} TFLOP/s")
+    elif probed := count_seconds(study, data):
+        parts.append(f"{hours(probed / 2)} on two cores of this processor, one run on each (probed)")
+    else:
+        parts.append("hours are estimated when its data set is there")
     return ", ".join(parts)
 
 

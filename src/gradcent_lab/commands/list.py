@@ -82,16 +82,15 @@ def _print_one(name: str, root: Path, data: Path | None) -> None:
 
     recipe = recipes.get(name)
     print(f"{recipe.name}  {recipe.heading}")
-    speed = cost.throughput(root)
+    speed, folder = cost.throughput(root), data_root(data)
     for scale in recipe.scales:
         study = recipe.study(scale.name)
         print(f"  scale {scale.name:<6} {scale.description}")
-        print(f"               {cost.words(study, speed.get((study.name, scale.name)))}")
+        print(f"               {cost.words(study, speed.get((study.name, scale.name)), folder)}")
     for switch_name, switch in recipe.switches.items():
         print(f"  switch {switch_name}={'|'.join(switch.choices)}: {switch.description}")
     for note in recipe.notes:
         print(f"  note {note}")
-    folder = data_root(data)
     for set_name in recipe.data_sets:
         info, path = SETS[set_name], find(set_name, folder)
         print(f"  data {info.title}: {path or f'not found; {info.where}'}")

@@ -17,6 +17,7 @@ from typing import Any
 
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import Arm
+from gradcent_lab.store.record_types import CURVES
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Script:
 
 
 def read_lines(text: str, metric: str) -> list[dict[str, Any]]:
-    """Return the evaluations in a script's output.
+    """Return the evaluations in a script's output; a quantity whose type the report cannot use is left out.
 
     >>> read_lines('starting\\n{"epoch": 1, "acc": 0.5, "train_loss": 2}\\n{"note": 1}', "acc")
     [{'epoch': 1, 'acc': 0.5, 'train_loss': 2, 'eval_metric': 0.5}]
@@ -99,6 +100,11 @@ def read_lines(text: str, metric: str) -> list[dict[str, Any]]:
             continue
         value = document.get(metric) if isinstance(document, Mapping) else None
         if isinstance(value, int | float) and not isinstance(value, bool):
-            numbers = {k: v for k, v in document.items() if isinstance(v, int | float | str)}
+            numbers = {k: v for k, v in document.items() if _is_usable(k, v)}
             curves.append({"epoch": len(curves) + 1, **numbers, "eval_metric": value})
     return curves
+
+
+def _is_usable(key: str, value: Any) -> bool:
+    kinds = int if key == "epoch" else CURVES.get(key, (int, float, str))
+    return isinstance(value, kinds) and isinstance(value, int | float | str) and not isinstance(value, bool)

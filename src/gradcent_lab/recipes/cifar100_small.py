@@ -20,6 +20,13 @@ SCALES = (
         sizes={"train": 10_000, "eval": None, "width": 16, "epochs": 10, "batch_size": 128},
     ),
     Scale(
+        "mini",
+        "10,000 training and 5,000 test images, ResNet-8 of width 16, 8 epochs of 78 steps with the learning rate "
+        "divided by 10 after epochs 5 and 7",
+        seeds=(0, 1, 2, 3, 4),
+        sizes={"train": 10_000, "eval": 5_000, "width": 16, "epochs": 8, "batch_size": 128, "drops": [5, 7]},
+    ),
+    Scale(
         "smoke",
         f"200 training and 100 test images, width 8, 1 epoch; {SMOKE}",
         sizes={"train": 200, "eval": 100, "width": 8, "epochs": 1, "batch_size": 50},
@@ -40,7 +47,7 @@ def cells(scale: Scale, switches: Switches) -> tuple[Cell, ...]:
         },
         "model": {"name": "R8", "width": sizes["width"]},
         "optimizer": {"name": "SGDM", "lr": 0.1, "weight_decay": 5e-4},
-        "schedule": {"milestones": [6, 9]},
+        "schedule": {"milestones": sizes.get("drops", [6, 9])},
         "epochs": sizes["epochs"],
         "batch_size": sizes["batch_size"],
         "eval_batch_size": 250,

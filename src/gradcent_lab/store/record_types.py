@@ -29,6 +29,18 @@ _RESULT: dict[str, Any] = {
     "seconds": _NUMBER,
 }
 _NUMERICS: dict[str, Any] = {"precision": str, "compile": bool, "channels_last": bool}
+# quantities of a line of metrics.jsonl that tables and figures compute with, where a line has them
+CURVES: dict[str, Any] = {
+    "train_loss": _NUMBER,
+    "train_metric": (*_NUMBER, type(None)),  # None where an experiment evaluates in its own way
+    "eval_loss": (*_NUMBER, type(None)),
+    "eval_metric_bn_control": _NUMBER,
+    "lr": _NUMBER,
+    "steps": int,
+    "batches": str,
+    "seconds": _NUMBER,
+    "samples_per_second": _NUMBER,
+}
 _LARGEST = 1e300  # beyond this a sum of squares overflows
 
 
@@ -51,9 +63,12 @@ def check_types(
         raise Damaged(_message(folder / "result.json", "metrics is not a list of names"))
     if not isinstance(environment, dict) or not isinstance(environment.get("versions", {}), dict):
         raise Damaged(_message(folder / "environment.json", "it is not a description of a machine"))
-    if result["best_epoch"]:
-        for line in curves:
-            _check(folder / "metrics.jsonl", line, {"epoch": int, "eval_metric": _NUMBER})
+    for line in curves:
+        if result["best_epoch"] or "eval_metric" in line:  # the second: an epoch of a user's script
+            named = dict.fromkeys((name for name in metrics if name in line), _NUMBER)
+            known = {name: kinds for name, kinds in CURVES.items() if name in line}
+            fields = {"epoch": int, "eval_metric": _NUMBER, **named, **known}
+            _check(folder / "metrics.jsonl", line, fields)
 
 
 def check_recipe(path: Path, document: Any) -> None:

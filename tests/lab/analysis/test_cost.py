@@ -1,10 +1,19 @@
 """What `gradcent list RECIPE` says a study costs, against published counts."""
 
+import dataclasses
+
 import pytest
+from synthetic_records import record
 
 from gradcent_lab import recipes
-from gradcent_lab.analysis import cost
+from gradcent_lab.analysis import cost, training_speed
 from gradcent_lab.cli import main
+from gradcent_lab.data.datasets import data_root, find
+from gradcent_lab.errors import UserError
+
+needs_penn_fudan = pytest.mark.skipif(
+    find("penn-fudan", data_root()) is None, reason="penn-fudan is not under GRADCENT_DATA"
+)
 
 
 @pytest.mark.parametrize(
@@ -35,13 +44,141 @@ def test_the_runs_of_tuning_and_of_the_arms_that_follow_are_counted():
     assert cost.count_images(tuned) == 3 * 4 * (12 * 8_000 + 24 * 10_000)
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in recipes.RECIPES if any(s.name == "mini" for s in recipes.get(n).scales)]
-)
-def test_every_mini_scale_has_five_pairs_or_draws_one_figure(name):
+# recipes that train no pairs: they count, draw or measure in minutes at the scale small, or have seeds of their own
+NO_PAIRS = {"table6", "fig2", "fig3", "theory", "overhead", "forecast"}
+
+
+@pytest.mark.parametrize("name", [n for n in recipes.RECIPES if n not in NO_PAIRS])
+def test_every_training_recipe_has_a_mini_scale_of_five_pairs(name):
     study = recipes.get(name).study("mini")
-    assert len(study.seeds) >= 5 or name == "fig4"
+    assert len(study.seeds) >= 5 or name == "fig4"  # which draws one seed
     assert not study.scale.is_paper
+
+
+def test_recipes_without_a_mini_scale_train_no_pairs():
+    assert {n for n in recipes.RECIPES if all(s.name != "mini" for s in recipes.get(n).scales)} == NO_PAIRS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in recipes.RECIPES if n not in NO_PAIRS])
+def test_every_mini_scale_takes_at_most_two_hours(name):
+    """On two cores that train 800 images/s each of ResNet-8 of width 16, the building block of these scales."""
+    seconds = cost.count_seconds(recipes.get(name).study("mini"), data_root())
+    if seconds is None:
+        pytest.skip(f"the data of {name} is not under GRADCENT_DATA")
+    block = {"name": "R8", "width": 16}
+    operations = 3 * cost.forward(block, 100, 32)
+    here = training_speed.probe(block, 100, 32, 128, operations=operations, channels_last=True).train
+    assert seconds * (here / 800) / 2 / 3600 < 2.2
+
+
+def test_the_evaluations_of_a_run_are_counted():
+    """norms: 4 epochs of 5,000 test images; with BN 5,000 more and 50 batches of 128 at the end, with GN not."""
+    later = [runs for runs in cost.plan_runs(recipes.get("norms").study("mini")) if runs.count == 24]
+    found = {runs.cell.name: runs.eval_images for runs in later}
+    assert found == {"BN": 25_000 + 50 * 128, "GN": 20_000, "BN+WS": 25_000 + 50 * 128}
+    tuned = next(iter(cost.plan_runs(recipes.get("norms").study("mini"))))
+    assert tuned.eval_images == pytest.approx(5 * 2_000 + 50 * 128)
+    (few,) = cost.plan_runs(recipes.get("cifar100-small").study("smoke"))
+    assert few.eval_images == 2 * 100 + 200  # an epoch has fewer than 50 batches
+
+
+def test_the_number_of_control_batches_is_the_trainers():
+    from gradcent_lab.run import batch_norm
+
+    assert cost.CONTROL_BATCHES == batch_norm.BATCHES
+
+
+def finished(cell, rate, seconds, *, study="norms", **environment):
+    """A record of two epochs that trained `rate` images per second."""
+    line = {"samples_per_second": rate, "seconds": seconds}
+    made = record(study, cell, "off", 0, 50.0)
+    machine = {"cores": 2, "threads": 1, "gpus": [], **environment}
+    return dataclasses.replace(made, curves=[line, line], environment=machine)
+
+
+def test_slow_runs_count_as_long_as_they_take_and_tuning_runs_count_too(tmp_path, monkeypatch):
+    """100 s at 600 and 300 s at 200 images/s are 120,000 images in 400 s: 300 images/s, not the mean of 400."""
+    runs = [finished("BN", 600.0, 50.0), finished("GN", 200.0, 150.0, study="norms-tuning")]
+    monkeypatch.setattr(cost.store, "load", lambda _: runs)
+    ((key, seen),) = cost.throughput(tmp_path).items()
+    assert key == ("norms", runs[0].scale)
+    assert (seen.images_per_second, seen.at_a_time) == (pytest.approx(300.0), 2)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, 2),
+        ({"threads": 2}, 1),
+        ({"cores": 64, "threads": 8}, 8),
+        ({"gpus": ["A100"]}, 1),
+        ({"cores": None}, 1),
+        ({"threads": 0}, 1),
+    ],
+    ids=str,
+)
+def test_runs_at_a_time_follow_from_the_threads_of_each(tmp_path, monkeypatch, environment, expected):
+    monkeypatch.setattr(cost.store, "load", lambda _: [finished("BN", 600.0, 50.0, **environment)])
+    assert next(iter(cost.throughput(tmp_path).values())).at_a_time == expected
+
+
+def test_hours_of_finished_runs_count_evaluation_and_runs_at_a_time():
+    """controls: 48 runs; an evaluated image costs a third of a trained one."""
+    study = recipes.get("controls").study("mini")
+    (runs,) = cost.plan_runs(study)
+    images = runs.count * (runs.train_images + runs.eval_images / 3)
+    text = cost.words(study, cost.SeenSpeed(images / 7200, 2))
+    assert text.endswith("of the finished runs, 2 at a time")
+    assert "60 minutes at the" in text
+
+
+def test_experiments_that_are_no_classifiers_are_probed_on_their_data(tmp_path):
+    """The probed processor time of the U-Net's kind of experiment against that of the lab's own training loop."""
+    import time
+
+    import torch
+
+    from gradcent_lab.experiment.run_config import OFF
+    from gradcent_lab.experiment.study import Cell, Scale, Study
+    from gradcent_lab.recipes.builders import classification
+    from gradcent_lab.run.scheduler import run_study
+
+    inner = {
+        "name": "cost",
+        "data": {"set": "digits"},
+        "model": {"name": "R8", "width": 32},
+        "optimizer": {"name": "SGDM", "lr": 0.05, "weight_decay": 0.0},
+        "schedule": {"milestones": [9]},
+        "epochs": 3,
+        "batch_size": 128,
+    }
+
+    def build(chosen, data):
+        if data is None:
+            raise UserError("the data is needed")
+        made = classification.build(inner, None)
+        return dataclasses.replace(made, forward=lambda model, x, _: model(x.expand(-1, 3, -1, -1)))
+
+    settings = {key: inner[key] for key in ("name", "data", "epochs", "batch_size")}
+    study = Study("cost", Scale("own", "digits"), (Cell("R8", settings),), (OFF,), (0,), build)
+    assert cost.count_seconds(study) is None
+    assert cost.words(study, None).endswith("hours are estimated when its data set is there")
+    expected = cost.count_seconds(study, tmp_path)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    began = time.process_time()
+    run_study(study, tmp_path / "runs", data=tmp_path)
+    spent = time.process_time() - began
+    torch.set_num_threads(threads)
+    assert expected / 2 < spent < 2 * expected  # 1.5 for long runs; this one of seconds includes the start
+
+
+@needs_penn_fudan
+def test_detectors_and_the_u_net_have_hours():
+    for name in ("table8", "unet"):
+        study = recipes.get(name).study("smoke")
+        assert "(probed)" in cost.words(study, None, data_root())
 
 
 def test_the_estimate_is_within_a_factor_of_a_real_run(tmp_path):
@@ -90,4 +227,6 @@ def test_what_was_seen_here_comes_before_the_estimate(tmp_path, capsys, monkeypa
     assert "100 runs (1 cells shared with table2), 1,000,000,000 training images in total" in text
     assert "on two cores of this processor, one run on each (probed)" in text
     study = recipes.get("table3").study("small")
-    assert cost.words(study, 1000.0).endswith("1.7 hours at the 1,000 images/s of the finished runs")
+    # 30 runs of 200,000 training images and 216,400 evaluated ones, which cost a third: 8,164 s
+    seen = cost.SeenSpeed(1000.0, 1)
+    assert cost.words(study, seen).endswith("2.3 hours at the 1,000 images/s of the finished runs")

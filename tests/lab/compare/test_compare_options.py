@@ -348,3 +348,13 @@ def test_interrupting_says_what_is_kept(capsys, monkeypatch):
     assert (
         "interrupted: 2 of 4 runs are finished and kept in out/runs; repeat the command to continue" in error
     )
+
+
+def test_quantities_of_a_script_that_figures_cannot_draw_are_left_out():
+    from gradcent_lab.compare.script import read_lines
+
+    printed = '{"epoch": "one", "acc": 1, "train_loss": "2.0", "seconds": [3], "lr": true, "note": "kept", "x": null}'
+    assert read_lines(printed, "acc") == [{"epoch": 1, "acc": 1, "note": "kept", "eval_metric": 1}]
+    assert read_lines('{"epoch": 5, "acc": 1, "train_loss": 2}', "acc") == [
+        {"epoch": 5, "acc": 1, "train_loss": 2, "eval_metric": 1}
+    ]

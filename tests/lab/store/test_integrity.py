@@ -301,6 +301,26 @@ def test_the_result_of_a_run_that_diverged_agrees_with_its_curves(tmp_path):
     refused(tmp_path, r"best is nan, metrics\.jsonl has 3\.0")
 
 
+QUANTITIES = ("train_loss", "train_metric", "eval_loss", "lr", "steps", "seconds", "samples_per_second")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *((key, value) for key in QUANTITIES for value in ("x", [1], {"a": 1}, True)),
+        *(("batches", value) for value in ([1], {"a": 1}, True)),  # it is text
+    ],
+)
+def test_quantities_of_wrong_types_are_named(runs, key, value):
+    """Tables and figures compute with them; found by replacing every field of a sealed record by other types."""
+    path = next(runs.glob("toy/*/metrics.jsonl"))
+    lines = read_lines(path)
+    lines[1][key] = value
+    write_lines(path, lines)
+    reseal(path.parent)
+    refused(runs, rf"metrics\.jsonl is damaged \({key} is of type")
+
+
 def test_a_whole_checkpoint_continues(checkpoints):
     run_pairs(toy.experiment(), [OFF, ON], [0], checkpoints, options=OPTIONS)
 
