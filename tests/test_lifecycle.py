@@ -105,6 +105,18 @@ def test_detach_gives_the_plain_optimizer_back(case: Case) -> None:
         gradcent.detach(optimizer)
 
 
+def test_step_hooks_run_after_detaching_from_a_class_that_was_not_used_before(monkeypatch) -> None:
+    """torch makes `step` call the hooks when a class is first instantiated."""
+    step = torch.optim.Adagrad.step
+    monkeypatch.setattr(torch.optim.Adagrad, "step", step.__wrapped__ if hasattr(step, "hooked") else step)
+    model, calls = nn.Linear(4, 3), []
+    optimizer = gradcent.detach(gradcent.optim.Adagrad(model.parameters(), model=model))
+    assert type(optimizer) is torch.optim.Adagrad
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    optimizer.step()
+    assert calls == [1]
+
+
 @cases()
 def test_attaching_twice_is_an_error_and_after_detaching_is_not(case: Case) -> None:
     model = model_for(case)

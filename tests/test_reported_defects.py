@@ -604,3 +604,22 @@ def test_adagrads_forms_agree_in_float16_where_torchs_agree() -> None:
             optimizer.step()
         ends.append([param.detach() for param in model.parameters()])
     torch.testing.assert_close(ends[0], ends[1], rtol=5e-3, atol=5e-4)
+
+
+def test_a_weight_that_the_closure_reshapes_is_planned_after_it() -> None:
+    """Shapes are checked before the step, and the closure may still change them."""
+    model = linear(6, 4)
+    optimizer = gradcent.attach(torch.optim.SGD(model.parameters(), lr=0.1), model)
+
+    def closure() -> Tensor:
+        model.in_features = 5
+        model.weight.data = model.weight.data[:, :5].clone()
+        loss: Tensor = model(batch()[:, :5]).square().mean()
+        loss.backward()
+        return loss
+
+    sums = model.weight.detach()[:, :5].sum(1)
+    optimizer.step(closure)
+    assert model.weight.grad is not None
+    assert float(model.weight.grad.sum(1).abs().max()) > 1e-3
+    torch.testing.assert_close(model.weight.detach().sum(1), sums)

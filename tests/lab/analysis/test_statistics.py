@@ -255,6 +255,8 @@ def test_multiple_comparisons_note():
     )
     assert lab.multiple_comparisons([strong]) is None
     assert lab.multiple_comparisons([strong, lab.compare([1.0], [2.0])]) is None  # one pair tests nothing
+    two_pairs = lab.compare(*pairs([1, 1.1]))
+    assert lab.multiple_comparisons([strong, two_pairs]).startswith("2 comparisons")
     at_the_level = [replace(strong, p_value=lab.ALPHA)] * 2
     assert "2 comparisons: about 0.1 would" in lab.multiple_comparisons(at_the_level)
     assert "0 do here; 0 after" in lab.multiple_comparisons(at_the_level)
