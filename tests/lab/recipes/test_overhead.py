@@ -4,6 +4,7 @@ import statistics
 from dataclasses import replace
 
 import pytest
+import torch
 from synthetic_records import record
 
 import gradcent
@@ -50,3 +51,18 @@ def test_overhead_times_two_networks_in_turn(arm):
     assert all(row["seconds"] > row["optimizer_seconds"] > 0 for row in rows)
     assert all(row["reference_seconds"] > row["reference_optimizer_seconds"] > 0 for row in rows)
     assert seconds == statistics.median(row["seconds"] for row in rows) * 12_500
+
+
+def test_all_networks_of_the_overhead_use_torchs_fused_step(monkeypatch):
+    """Against torch's loop, the speed of gradcent's kernels would hide what GC adds."""
+    made, init = [], torch.optim.SGD.__init__
+
+    def remember(self, *args, **options):
+        init(self, *args, **options)
+        made.append(self)
+
+    monkeypatch.setattr(torch.optim.SGD, "__init__", remember)
+    settings = {"model": {"name": "R8", "width": 4}, "batch_size": 2, "steps": 1}
+    for arm in (OFF, ON):
+        overhead.measure(settings, 0, arm)
+    assert [optimizer.param_groups[0]["fused"] for optimizer in made] == [True] * 4  # two in each arm

@@ -60,24 +60,3 @@ def test_figure_5_compares_the_four_combinations_seed_by_seed():
     assert (
         "BN+WS: GC has the lower training loss in 0 and the higher test accuracy in 0 of 2" in table.notes[0]
     )
-
-
-def test_both_arms_of_the_overhead_use_torchs_fused_step(monkeypatch):
-    """Against torch's loop, the speed of gradcent's kernels would hide what GC adds."""
-    import torch
-
-    from gradcent_lab.experiment.run_config import OFF, ON
-    from gradcent_lab.recipes.builders import overhead
-
-    made, init = [], torch.optim.SGD.__init__
-
-    def remember(self, *args, **options):
-        init(self, *args, **options)
-        made.append(self)
-
-    monkeypatch.setattr(torch.optim.SGD, "__init__", remember)
-    settings = {"model": {"name": "R8", "width": 4}, "batch_size": 2, "steps": 1}
-    for arm in (OFF, ON):
-        _, rows = overhead.measure(settings, 0, arm)
-        assert len(rows) == 1
-    assert [optimizer.param_groups[0]["fused"] for optimizer in made] == [True, True]
