@@ -147,13 +147,14 @@ class Results:
         if tuning is None:
             return []
         grid = tuned.tuning_study(self.study)
-        points = grid_points(tuning.grid)
+        cell_grid = next(tuning.grid_of(c) for c in self.study.cells if c.name == cell)
+        points = grid_points(cell_grid)
         places = {c.name: c for c in grid.cells}
         arms: dict[str, dict[tuple[tuple[str, float], ...], list[RunRecord]]] = {}
         for record in self.tuning_records:
             if record.cell in places and record.cell.startswith(f"{cell}, "):
                 options = record.config["settings"]["optimizer"]
-                values = tuple((name, options[name]) for name in tuning.grid)
+                values = tuple((name, options[name]) for name in cell_grid)
                 arms.setdefault(record.arm, {}).setdefault(values, []).append(record)
         return [
             TunedArm(

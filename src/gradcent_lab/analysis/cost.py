@@ -48,7 +48,7 @@ def plan_runs(study: Study) -> Iterator[Runs]:
             continue
         followers = sum(arm.name in tuning.follow for arm in arms)
         tuned = len(arms) - followers
-        points = math.prod(len(values) for values in tuning.grid.values())
+        points = math.prod(len(values) for values in tuning.grid_of(cell).values())
         kept, held_out = (1 - HELD_OUT) * train, HELD_OUT * train
         held_out = _with_control(cell, kept, held_out)
         yield Runs(cell, tuned * points * len(tuning.seeds), kept, held_out)
@@ -195,7 +195,7 @@ def words(study: Study, seen: SeenSpeed | None, data: Path | None = None) -> str
         )
     if not images:
         return ", ".join(parts)
-    parts.append(f"{images:,} training images in total")
+    parts.append(f"{images:,} training samples in total")
     if seen is not None:
         rate, together = seen.images_per_second, seen.at_a_time
         evaluated = sum(runs.count * runs.eval_images for runs in plan_runs(study))

@@ -33,7 +33,7 @@ class Task:
 class Tuning:
     """How a study chooses hyper-parameters of the optimizer, for each cell and arm, on held-out training data.
 
-    grid: option of the optimizer → the values to try; every tuned arm gets all of them.
+    grid: option of the optimizer → the values to try; every tuned arm gets all of them. A cell may have its own.
     seeds: the tuning seeds, which the comparison must not use.
     follow: arm → the tuned arm whose values it takes, for arms that show where the effect of that arm comes from.
         They run after the tuned arms.
@@ -44,6 +44,10 @@ class Tuning:
     seeds: tuple[int, ...] = (10_000, 10_001)
     follow: Mapping[str, str] = field(default_factory=dict)
     follow_seeds: int | None = None
+
+    def grid_of(self, cell: Cell) -> Mapping[str, tuple[float, ...]]:
+        """Return the grid of a cell."""
+        return self.grid if cell.grid is None else cell.grid
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Cell:
     name: str
     settings: Mapping[str, Any]
     arms: tuple[Arm, ...] | None = None  # replaces the study's arms
+    grid: Mapping[str, tuple[float, ...]] | None = None  # replaces the grid of the scale's tuning
     source: Source | None = None  # set where the runs are those of another study's cell
 
     @property

@@ -32,7 +32,7 @@ def tuning_study(study: Study) -> Study:
     cells = []
     for cell in study.cells:
         arms = tuple(arm for arm in cell.arms or study.arms if arm.name not in tuning.follow)
-        for values in grid_points(tuning.grid):
+        for values in grid_points(tuning.grid_of(cell)):
             settings = {**_with_values(cell, values), "held_out": HELD_OUT}
             cells.append(Cell(_point_name(cell, values), settings, arms))
     return replace(study, name=tuning_name(study.name), cells=tuple(cells), seeds=tuning.seeds)
@@ -48,9 +48,9 @@ def choose(study: Study, records: Sequence[RunRecord]) -> TunedCells:
             f"{len(missing)} of {len(tasks)} tuning runs are not finished (the first: {missing[0].label}): the "
             "comparison needs the values that they choose; run again when they are"
         )
-    points = grid_points(_tuning(study).grid)
     chosen: dict[str, list[TunedArm]] = {}
     for cell in study.cells:
+        points = grid_points(_tuning(study).grid_of(cell))
         names = {_point_name(cell, values): values for values in points}
         runs = [
             (config.arm.name, names[config.cell], found[run_id])
@@ -79,10 +79,13 @@ def comparison_tasks(study: Study, tuned: TunedCells, data: Path | None) -> list
     final, tuning = chosen_study(study, tuned), _tuning(study)
 
     def part(following: bool) -> tuple[Cell, ...]:
-        return tuple(
+        cells = (
             replace(cell, arms=tuple(a for a in cell.arms or () if (a.name in tuning.follow) == following))
             for cell in final.cells
         )
+        return tuple(
+            cell for cell in cells if cell.arms
+        )  # a cell without arms of its own would get the study's
 
     later = final.seeds[: tuning.follow_seeds]
     return [

@@ -224,7 +224,7 @@ def test_what_was_seen_here_comes_before_the_estimate(tmp_path, capsys, monkeypa
     assert main(["list", "table3", "--root", str(tmp_path)]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "TFLOP/s" in text
-    assert "100 runs (1 cells shared with table2), 1,000,000,000 training images in total" in text
+    assert "100 runs (1 cells shared with table2), 1,000,000,000 training samples in total" in text
     assert "on two cores of this processor, one run on each (probed)" in text
     study = recipes.get("table3").study("small")
     # 30 runs of 200,000 training images and 216,400 evaluated ones, which cost a third: 8,164 s

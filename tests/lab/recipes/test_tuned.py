@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import toy
 
+from gradcent_lab.analysis.cost import count_runs
 from gradcent_lab.data.held_out import hold_out
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import OFF, Arm
@@ -74,10 +75,36 @@ def test_a_tuned_study_chooses_by_held_out_results_and_compares_on_fresh_seeds(t
         assert "held_out" not in record.config["settings"]
 
 
+def test_a_study_in_which_no_arm_follows_compares_the_tuned_arms_only(tmp_path):
+    scale = Scale("mini", "two classes", tuning=Tuning({"lr": RATES}, seeds=(10_000,)))
+    plain = replace(study(), scale=scale, arms=(OFF, ALL))
+    run_tasks(tasks_of(tuned.tuning_study(plain), None), tmp_path)
+    tasks = tuned.comparison_tasks(plain, tuned.choose(plain, store.load(tmp_path, "toy-tuning")), None)
+    assert [(t.config.seed, t.config.arm.name) for t in tasks] == [
+        (seed, arm) for seed in (0, 1) for arm in ("off", "all")
+    ]
+    assert all(t.config.arm.settings["optimizer"]["lr"] in RATES for t in tasks)
+
+
 def test_the_comparison_waits_for_the_whole_grid(tmp_path):
     run_tasks(tasks_of(tuned.tuning_study(study()), None)[:3], tmp_path)
     with pytest.raises(UserError, match="5 of 8 tuning runs are not finished"):
         tuned.choose(study(), store.load(tmp_path, "toy-tuning"))
+
+
+def test_a_cell_with_a_grid_of_its_own_is_tuned_on_that(tmp_path):
+    other = replace(study().cells[0], name="other", grid={"lr": (0.01, 0.02, 0.04)})
+    both = replace(study(), cells=(*study().cells, other), arms=(OFF, ALL))
+    grid = tasks_of(tuned.tuning_study(both), None)
+    rates = {}
+    for task in grid:
+        rates.setdefault(task.config.cell.split(",")[0], set()).add(task.config.settings["optimizer"]["lr"])
+    assert rates == {"net": set(RATES), "other": {0.01, 0.02, 0.04}}
+    assert count_runs(both) == 2 * 2 * (2 + 3) + 2 * 2 * 2  # arms × seeds × points, then cells × arms × seeds
+    run_tasks(grid, tmp_path)
+    chosen = tuned.choose(both, store.load(tmp_path, "toy-tuning"))
+    assert {dict(arm.best.values)["lr"] for arm in chosen["other"]} <= {0.01, 0.02, 0.04}
+    assert {dict(arm.best.values)["lr"] for arm in chosen["net"]} <= set(RATES)
 
 
 def test_nothing_to_tune_is_an_error():
