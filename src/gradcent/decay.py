@@ -73,6 +73,7 @@ _OTHERS: dict[str, DecayKind | ByFlag] = {
     "timm.AdamWLegacy": "decoupled",
     "timm.Lamb": "decoupled",
     "timm.Lion": "decoupled",
+    "timm.Muon": "decoupled",
     "timm.NAdamLegacy": "coupled",
     "timm.NAdamW": "decoupled",
     "timm.RAdamLegacy": "decoupled",

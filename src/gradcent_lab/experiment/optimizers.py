@@ -1,4 +1,4 @@
-"""The paper's five optimizers by name, with PyTorch's defaults where the paper gives none (section 5.3).
+"""Optimizers by name: the paper's five (section 5.3), Lion and Muon, with PyTorch's and timm's defaults.
 
 PyTorch has no SGDW, so the one without GC is defined here; `gradcent.optim.SGDW` is the centralized one.
 """
@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, MultiStepLR
 
 from gradcent_lab.errors import UserError
+
+FROM_TIMM = ("Lion", "Muon")
 
 
 class SGDW(Optimizer):
@@ -68,13 +70,31 @@ def optimizer(spec: Mapping[str, Any]) -> Callable[[Any], Optimizer]:
         "AdamW": torch.optim.AdamW,
         "Adagrad": torch.optim.Adagrad,
     }
+    if name in FROM_TIMM:
+        return lambda params: _from_timm(name)(params, **options)
     if name not in classes:
-        raise UserError(f"unknown optimizer {name!r}: choose one of {', '.join(classes)}")
+        raise UserError(f"unknown optimizer {name!r}: choose one of {', '.join((*classes, *FROM_TIMM))}")
     return lambda params: classes[name](params, **options)
 
 
+def _from_timm(name: str) -> Callable[..., Optimizer]:
+    """Return Lion (Chen et al. 2023) or Muon (Jordan 2024, with AdamW for groups that have `use_fallback`) of timm."""
+    try:
+        import timm.optim
+    except ImportError as error:
+        raise UserError(f"{name} needs timm: pip install timm") from error
+    chosen: Callable[..., Optimizer] = getattr(timm.optim, name)
+    return chosen
+
+
 def groups(spec: Mapping[str, Any]) -> Callable[[nn.Module], Any] | None:
-    """Return the function that gives the last FC layer the learning rate `head_lr`, if there is one."""
+    """Return the function that splits the parameters into groups, or None if all are in one.
+
+    `head_lr` is the learning rate of the last FC layer. Muon updates the weights of the hidden layers; AdamW
+    updates the first convolution, the last FC layer, scales and biases.
+    """
+    if spec["name"] == "Muon":
+        return _muon_groups
     head_lr = spec.get("head_lr")
     if head_lr is None:
         return None
@@ -87,6 +107,15 @@ def groups(spec: Mapping[str, Any]) -> Callable[[nn.Module], Any] | None:
         ]
 
     return split
+
+
+def _muon_groups(model: nn.Module) -> list[dict[str, Any]]:
+    ends = {"conv1.weight", "fc.weight"}
+    hidden = {id(p) for name, p in model.named_parameters() if p.ndim > 1 and name not in ends}
+    return [
+        {"params": [p for p in model.parameters() if id(p) in hidden]},
+        {"params": [p for p in model.parameters() if id(p) not in hidden], "use_fallback": True},
+    ]
 
 
 def warmup_cosine(epochs: int, warmup: float) -> Callable[[Optimizer, int], LRScheduler]:

@@ -36,6 +36,9 @@ RECIPES: dict[str, tuple[str, str]] = {
     "few-images": ("few_images", "RECIPE"),
     "norms": ("norms", "RECIPE"),
     "controls": ("controls", "RECIPE"),
+    "optimizers-tuned": ("optimizers_tuned", "RECIPE"),
+    "cub-tuned": ("cub_tuned", "RECIPE"),
+    "characters": ("characters", "RECIPE"),
     "unet": ("unet", "RECIPE"),
     "forecast": ("forecast", "RECIPE"),
 }

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gradcent_lab.data.python_manual import python_manual
+
 SPLIT_SEED = 20_260  # the split is part of a data set; no result was looked at to choose it
 TEXT_LENGTH = 24
 GRAPH_NODES = 12
@@ -113,20 +115,17 @@ def table(name: str) -> Split:
 
 
 @functools.cache
-def _text() -> Tensor:
-    from pydoc_data.topics import topics
-
+def _numbers(source: str) -> Tensor:
     known = {character: number for number, character in enumerate(ALPHABET)}
-    everything = "\n".join(topics[name] for name in sorted(topics))[:200_000]
-    return torch.tensor([known[character] for character in everything if character in known])
+    return torch.tensor([known[character] for character in source if character in known])
 
 
-def text() -> Split:
-    """Pieces of Python's manual; the target of every character is the next one."""
-    numbers = _text()
-    count = len(numbers) // (TEXT_LENGTH + 1)
-    rows = numbers[: count * (TEXT_LENGTH + 1)].view(count, TEXT_LENGTH + 1)
-    return _split(rows[:, :-1].contiguous(), rows[:, 1:].contiguous(), len(ALPHABET), 3000)
+def text(length: int = TEXT_LENGTH, *, train: int = 3000, source: str | None = None) -> Split:
+    """Windows of a text, by default the start of Python's manual; the target of every character is the next one."""
+    numbers = _numbers(python_manual()[:200_000] if source is None else source)
+    count = len(numbers) // (length + 1)
+    rows = numbers[: count * (length + 1)].view(count, length + 1)
+    return _split(rows[:, :-1].contiguous(), rows[:, 1:].contiguous(), len(ALPHABET), train)
 
 
 def rows_of_digits() -> Split:

@@ -163,6 +163,7 @@ class Transformer(nn.Module):
         tokens: int,
         vocabulary: int = 0,
         width: int = 32,
+        layers: int = 2,
     ) -> None:
         super().__init__()
         self.patches = patches
@@ -171,7 +172,7 @@ class Transformer(nn.Module):
         layer = nn.TransformerEncoderLayer(
             width, 4, 2 * width, dropout=0.0, batch_first=True, norm_first=pre_norm, activation="gelu"
         )
-        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.layers = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(width) if pre_norm else nn.Identity()
         self.out = nn.Linear(width, outputs)
 
