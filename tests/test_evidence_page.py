@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import json
 import re
@@ -19,7 +20,7 @@ STUDIES = ROOT / "results" / "studies"
 def evidence(monkeypatch):
     pytest.importorskip("scipy", reason="needs the lab: pip install 'gradcent[lab]'")
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    for name in ("programme", "sentences", "blocks"):
+    for name in ("programme", "sentences", "advice", "blocks"):
         importlib.import_module(f"evidence.{name}")
     return sys.modules["evidence"]
 
@@ -78,9 +79,9 @@ def finding(difference, low, high, shown=True):
 )
 def test_a_control_explains_gc_if_its_interval_lies_above_half_of_the_effect(evidence, low, high, words):
     control, gc = finding((low + high) / 2, low, high), finding(4.0, 3.0, 5.0)
-    assert words in evidence.sentences._explains(control, gc)
+    assert words in evidence.advice.explains(control, gc)
     unknown = finding(4.0, -1.0, 9.0, shown=False)
-    assert "nothing to explain" in evidence.sentences._explains(control, unknown)
+    assert "nothing to explain" in evidence.advice.explains(control, unknown)
 
 
 def test_what_is_missing_is_listed_with_its_command(evidence, tmp_path):
@@ -88,8 +89,71 @@ def test_what_is_missing_is_listed_with_its_command(evidence, tmp_path):
     assert "| 0 of 36 | 0 of 72 | `gradcent run norms --scale mini --workers 2` |" in text
     assert "0 of 48" in text
     sentences = evidence.blocks.answer(tmp_path)
-    assert sentences.count("no pair is finished yet") == 4
-    assert "Not known yet" in sentences
+    for entry in evidence.programme.PROGRAMME:
+        assert f"(`{entry.recipe}`), {entry.question} Not known yet: no pair is finished" in sentences
+    for recipe in ("table1", "optimizers-tuned", "cub-tuned", "characters", "unet"):
+        assert f"gradcent run {recipe} --scale mini --workers 2`" in text
+
+
+@pytest.fixture
+def pairs(tmp_path, evidence, monkeypatch):
+    """Return a function that gives an experiment paired runs with chosen last training and test accuracies."""
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "lab"))
+    from synthetic_records import record
+
+    def make(recipe, without, with_):
+        experiment = next(e for e in evidence.programme.PROGRAMME if e.recipe == recipe)
+        result = evidence.programme.Results(experiment, tmp_path)
+        found = []
+        for arm, runs in (("off", without), (main_arm(result), with_)):
+            for seed, (train, test) in enumerate(runs):
+                made = record(recipe, result.study.cells[0].name, arm, seed, test)
+                line = {**made.curves[-1], "train_metric": train}
+                found.append(dataclasses.replace(made, curves=[*made.curves[:-1], line]))
+        result.__dict__["records"] = found
+        return result
+
+    return make
+
+
+def main_arm(result):
+    return next(a.name for a in result.study.arms if a.name in ("all", "on"))
+
+
+@pytest.mark.parametrize(
+    ("gains", "heading"),
+    [
+        ((2.0, 2.1, 1.9, 2.0, 2.2), "Where it helped"),
+        ((-2.0, -2.1, -1.9, -2.0, -2.2), "Where it hurt"),
+        ((0.1, -0.1, 0.05, 0.0, -0.05), "Where it made no difference"),
+        ((3.0, -3.0, 2.0, -2.5, 1.0), "Not decided"),
+    ],
+)
+def test_the_verdict_decides_under_which_heading_a_comparison_stands(evidence, pairs, gains, heading):
+    result = pairs("controls", [(50.0, 40.0)] * 5, [(50.0, 40.0 + gain) for gain in gains])
+    found = [
+        name
+        for name, sentences in evidence.advice.advice([result], [])
+        if any(sentence.startswith("**Controls, ResNet-8") for sentence in sentences)
+    ]
+    assert len(found) == 1
+    assert found[0].startswith(heading)
+
+
+@pytest.mark.parametrize(
+    ("train_gains", "words"),
+    [
+        ((2.0, 2.1, 1.9, 2.0, 2.2), "faster training, no sign of better generalization."),
+        ((0.0, 0.1, -0.1, 0.0, 0.2), "the gap shrinks from 10.0 to 8.0 points."),
+    ],
+)
+def test_the_gap_between_training_and_test_decides_between_speed_and_generalization(
+    evidence, pairs, train_gains, words
+):
+    gains = (2.0, 2.1, 1.9, 2.0, 2.2)
+    with_ = [(50.0 + more, 40.0 + gain) for more, gain in zip(train_gains, gains, strict=True)]
+    result = pairs("few-images", [(50.0, 40.0)] * 5, with_)
+    assert evidence.sentences.comparison_text(result, result.main("R18")).endswith(words)
 
 
 def test_every_committed_run_names_its_instruction_set():

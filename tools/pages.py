@@ -35,6 +35,8 @@ STUDY_ROW = "CIFAR-100, 10,000 images, ResNet-8, after 10 epochs"
 
 def study() -> str:
     """The README's table of results: the demo's three cases, and the study of CIFAR-100."""
+    from evidence.blocks import table_rows
+
     from gradcent_lab.recipes import all_recipes
     from gradcent_lab.report.sections import sections
     from gradcent_lab.report.tables import findings_table
@@ -43,7 +45,7 @@ def study() -> str:
     root = RESULTS / "studies"
     records = [record for record in store.load(root) if record.study == "cifar100-small"]
     (section,) = sections(records, all_recipes(), root)
-    rows = _table_rows((RESULTS / "demo" / "table.md").read_text())
+    rows = table_rows((RESULTS / "demo" / "table.md").read_text())
     lines = [
         "| test accuracy, % | without GC | with GC | difference | 95 % interval | pairs | verdict |",
         "|---|---|---|---|---|---|---|",
@@ -52,19 +54,9 @@ def study() -> str:
         cell = key.removesuffix(", hidden")
         arms = ("hidden",) if key != cell else ("on", "all")
         lines.append(_glance_row(words, next(r for r in rows if r["cell"] == cell and r["GC on"] in arms)))
-    study_rows = _table_rows(findings_table(section.findings, "").markdown())
+    study_rows = table_rows(findings_table(section.findings, "").markdown())
     lines.append(_glance_row(STUDY_ROW, next(row for row in study_rows if row["GC on"] == "conv + FC")))
     return "\n".join(lines)
-
-
-def _table_rows(text: str) -> list[dict[str, str]]:
-    """Return the rows of the first Markdown table in a text, by header."""
-    table = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in text.splitlines()
-        if line.startswith("|")
-    ]
-    return [dict(zip(table[0], row, strict=True)) for row in table[2:]]
 
 
 def _glance_row(words: str, row: dict[str, str]) -> str:

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import math
-import statistics
 from pathlib import Path
 
 from evidence import figures
-from evidence.programme import ARMS, Results, load
-from evidence.sentences import conclusions, effect_text, headline
+from evidence.advice import advice
+from evidence.programme import ARMS, IN_ALL_LAYERS, Results, load
+from evidence.sentences import effect_text, gap, headline, title, training_difference, with_interval
 from gradcent_lab import recipes, store
 from gradcent_lab.analysis.findings import Finding
-from gradcent_lab.analysis.statistics import compare
 from gradcent_lab.report.figures.style import save
 from gradcent_lab.report.tables import signed
 
 IMAGES = "images/evidence"
 
 
-def answer(root: Path) -> str:
-    """What follows for a user; every sentence with its evidence."""
-    return "\n".join(f"- {sentence}" for sentence in conclusions(load(root)))
+def answer(root: Path, demo: Path | None = None) -> str:
+    """What follows for a user; every sentence with its evidence. `demo` is the table of `gradcent demo`."""
+    table = demo or root.parent / "demo" / "table.md"
+    rows = table_rows(table.read_text()) if table.exists() else []
+    parts = []
+    for heading, sentences in advice(load(root), rows):
+        parts.append(f"### {heading}\n\n" + "\n".join(f"- {sentence}" for sentence in sentences))
+    return "\n\n".join(parts)
+
+
+def table_rows(text: str) -> list[dict[str, str]]:
+    """Return the rows of the first Markdown table in a text, by header."""
+    table = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
+    return [dict(zip(table[0], row, strict=True)) for row in table[2:]]
 
 
 def opening(root: Path) -> str:
@@ -51,13 +65,12 @@ def comparisons(root: Path) -> str:
 def _row(result: Results, finding: Finding) -> str:
     comparison = finding.comparison
     assert comparison is not None
-    cell = f", {finding.cell}" if len(result.study.cells) > 1 else ""
     control = "–" if finding.control is None else signed(finding.control.difference, 2)
     claim = result.claim(finding)
     planned = result.planned_pairs(finding.arm)
     pairs = f"{comparison.n}" if comparison.n == planned else f"{comparison.n} of {planned}"
     cells = (
-        f"{result.experiment.title}{cell}",
+        title(result, finding.cell),
         ARMS.get(finding.arm, finding.arm),
         f"{comparison.without.mean:.1f} → {comparison.with_.mean:.1f}",
         effect_text(finding),
@@ -68,12 +81,6 @@ def _row(result: Results, finding: Finding) -> str:
         "–" if claim is None else signed(claim, 2),
     )
     return f"| {' | '.join(cells)} |"
-
-
-def training_difference(finding: Finding) -> float:
-    """Mean paired difference of the last epoch's training accuracy."""
-    pairs = zip(finding.without, finding.with_, strict=True)
-    return statistics.fmean(b.curves[-1]["train_metric"] - a.curves[-1]["train_metric"] for a, b in pairs)
 
 
 def rates(root: Path) -> str:
@@ -92,21 +99,12 @@ def rates(root: Path) -> str:
         for cell in result.study.cells:
             arms = result.tuned_arms(cell.name)
             chosen = ", ".join(
-                f"{'without GC' if arm.arm == 'off' else 'with GC'} {dict(arm.best.values)['lr']:g} ({arm.best.mean:.1f} %)"
+                f"{figures.arm_label(arm.arm)} {dict(arm.best.values)['lr']:g} ({arm.best.mean:.1f} %)"
                 for arm in arms
             )
             edges = [arm.arm for arm in arms if arm.at_edge()]
-            edge = (
-                f" At the end of the grid: {' and '.join('without GC' if e == 'off' else 'with GC' for e in edges)}."
-                if edges
-                else ""
-            )
-            name = (
-                f"{result.experiment.title}, {cell.name}"
-                if len(result.study.cells) > 1
-                else result.experiment.title
-            )
-            lines.append(f"- {name}: chosen {chosen}.{edge}")
+            edge = f" At the end of the grid: {' and '.join(map(figures.arm_label, edges))}." if edges else ""
+            lines.append(f"- {title(result, cell.name)}: chosen {chosen}.{edge}")
     return "\n".join(lines)
 
 
@@ -117,7 +115,7 @@ def curves(root: Path) -> str:
         (result, finding)
         for result in results
         for finding in result.findings
-        if finding.arm in ("all", "conv + FC") and finding.speed is not None
+        if finding.arm in IN_ALL_LAYERS and finding.speed is not None
     ]
     if not rows:
         return "No pair is finished yet."
@@ -128,17 +126,16 @@ def curves(root: Path) -> str:
         "|---|---|---|---|---|",
     ]
     for result, finding in rows:
-        speed = finding.speed
+        speed, change = finding.speed, gap(finding)
         assert speed is not None
-        cell = f", {finding.cell}" if len(result.study.cells) > 1 else ""
         ratio = "–"
         if speed.ratio is not None:
             ratio = f"{speed.ratio.mean:.2f}"
             if math.isfinite(speed.ratio.low):
                 ratio += f" [{speed.ratio.low:.2f}, {speed.ratio.high:.2f}]"
         lines.append(
-            f"| {result.experiment.title}{cell} | {speed.target:.1f} | {speed.reached_without} / {speed.reached_with} of {len(speed.without)} | "
-            f"{ratio} | {gap_text(finding)} |"
+            f"| {title(result, finding.cell)} | {speed.target:.1f} | {speed.reached_without} / {speed.reached_with} of {len(speed.without)} | "
+            f"{ratio} | {signed(change.without.mean, 1)} → {signed(change.with_.mean, 1)} ({with_interval(change)}) |"
         )
     lines += [
         "",
@@ -147,17 +144,6 @@ def curves(root: Path) -> str:
         "both arms: the ratio understates how much earlier one of them is. Training accuracy is on augmented images.",
     ]
     return "\n".join(lines)
-
-
-def gap_text(finding: Finding) -> str:
-    """Training minus test accuracy of both arms, and the paired difference with its interval."""
-    gaps = [
-        [run.curves[-1]["train_metric"] - run.last for run in runs]
-        for runs in (finding.without, finding.with_)
-    ]
-    result = compare(gaps[0], gaps[1], higher_is_better=False)
-    interval = f" [{signed(result.low, 2)}, {signed(result.high, 2)}]" if math.isfinite(result.low) else ""
-    return f"{signed(result.without.mean, 1)} → {signed(result.with_.mean, 1)} ({signed(result.difference, 2)}{interval})"
 
 
 def exact(root: Path) -> str:
@@ -190,8 +176,8 @@ def missing(root: Path) -> str:
         )
     lines += [
         "",
-        "Not begun: table 2 with further optimizers (C), CUB-200 fine-tuning (E), a transformer and the U-Net (H), tables 1, 3, 4 and detection "
-        "(I). Their recipes have a scale `mini`: `gradcent run table2 --scale mini --workers 2`, and so on; `gradcent list RECIPE` shows the hours.",
+        "Also planned (I): `gradcent run table1 --scale mini --workers 2`, and the same with `table3`, `table4`, `table8` and `table9`. `gradcent list "
+        "RECIPE` shows the hours.",
     ]
     return "\n".join(lines)
 

@@ -6,12 +6,12 @@ They are drawn narrow (5.4 inches), so that their text stays readable on a phone
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from evidence.programme import ARMS, CONTROLS, Results
+from evidence.programme import ARMS, CONTROLS, IN_ALL_LAYERS, Results
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.report.figures.style import (
     INK,
@@ -28,6 +28,8 @@ from gradcent_lab.report.figures.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from gradcent_lab.store.records import RunRecord
 
 WIDTH = 5.4
 
@@ -113,6 +115,11 @@ def _label(finding: Finding, several: bool) -> str:
     return f"{cell}{name}, n = {finding.comparison.n}"
 
 
+def arm_label(arm: str) -> str:
+    """A tuned arm in words."""
+    return {"off": "without GC", "update": "with GC at the update"}.get(arm, "with GC")
+
+
 @styled
 def rates(results: Sequence[Results]) -> Figure | None:
     """Draw held-out accuracy against the learning rate, one panel per tuned cell; a ring marks what was chosen."""
@@ -129,7 +136,7 @@ def rates(results: Sequence[Results]) -> Figure | None:
     figure, axes = new_figure(WIDTH, 0.5 + 2.3 * lines, lines, columns)
     for axis, (result, cell, arms) in zip(axes, panels, strict=False):
         for arm in arms:
-            colour = WITHOUT if arm.arm == "off" else WITH
+            colour = {"off": WITHOUT, "update": MORE[0]}.get(arm.arm, WITH)
             points = [p for p in arm.points if p.results]
             x = [dict(p.values)["lr"] for p in points]
             y = [statistics.fmean(p.results) for p in points]
@@ -144,7 +151,7 @@ def rates(results: Sequence[Results]) -> Figure | None:
                 marker="o",
                 ms=4,
                 lw=1.8,
-                label="without GC" if arm.arm == "off" else "with GC",
+                label=arm_label(arm.arm),
             )
             if len(result.tuning_records) == result.planned_runs[0]:
                 best = arm.best
@@ -171,14 +178,17 @@ def rates(results: Sequence[Results]) -> Figure | None:
     return figure
 
 
+def _steps(run: RunRecord, line: Mapping[str, Any]) -> int:
+    """Steps of an epoch; runs of the first version did not record them."""
+    settings = run.config["settings"]
+    return int(line.get("steps") or settings["data"]["train"] // settings["batch_size"])
+
+
 @styled
 def curves(results: Sequence[Results]) -> Figure | None:
     """Draw test and training accuracy over the steps without and with GC, with the target line."""
     panels = [
-        (result, finding)
-        for result in results
-        for finding in result.findings
-        if finding.arm in ("all", "conv + FC")
+        (result, finding) for result in results for finding in result.findings if finding.arm in IN_ALL_LAYERS
     ]
     if not panels:
         return None
@@ -190,9 +200,7 @@ def curves(results: Sequence[Results]) -> Figure | None:
             (finding.without, WITHOUT, "without GC"),
             (finding.with_, WITH, "with GC"),
         ):
-            settings = runs[0].config["settings"]
-            per_epoch = settings["data"]["train"] // settings["batch_size"]
-            steps = per_epoch * np.arange(1, len(runs[0].curves) + 1)
+            steps = np.cumsum([_steps(runs[0], line) for line in runs[0].curves])
             for key, style in (("eval_metric", "-"), ("train_metric", ":")):
                 mean = np.mean([[line[key] for line in run.curves] for run in runs], axis=0)
                 axis.plot(steps, mean, style, color=colour, lw=1.8, label=label if style == "-" else None)

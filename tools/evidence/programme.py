@@ -38,7 +38,7 @@ PROGRAMME = (
         "norms",
         "mini",
         "Norms, ResNet-8, tuned",
-        "the paper's largest gains: Table 5, figures 5 and 6",
+        "are the gains largest with GN, as in Table 5 and figures 5 and 6?",
         {("BN", "all"): (5, "R50BN"), ("GN", "all"): (5, "R50GN")},
     ),
     Experiment(
@@ -54,14 +54,44 @@ PROGRAMME = (
         "few-images",
         "mini",
         "5,000 images, ResNet-18, tuned",
-        "limited samples: the gap between training and test",
+        "does GC close the gap between training and test accuracy where images are few?",
+    ),
+    Experiment(
+        "H",
+        "characters",
+        "mini",
+        "Character transformer, AdamW, tuned",
+        "does GC do anything behind LayerNorm, which removes the mean?",
+    ),
+    Experiment(
+        "H",
+        "unet",
+        "mini",
+        "U-Net on Penn-Fudan, IoU, lr 0.1",
+        "does GC help with transposed convolutions, BatchNorm re-estimated?",
+    ),
+    Experiment(
+        "E",
+        "cub-tuned",
+        "mini",
+        "CUB-200, pretrained ResNet-18, tuned",
+        "does GC help fine-tuning, as in Table 7 and figure 7?",
+        {("CUB-200-2011", "all"): (7, "CUB-200-2011")},
+    ),
+    Experiment(
+        "C",
+        "optimizers-tuned",
+        "mini",
+        "Optimizers, ResNet-8, tuned",
+        "which optimizers does GC help (Table 2, Lion, Muon)?",
+        {(name, "all"): (2, name) for name in ("Adam", "Adagrad", "SGDW", "AdamW")},
     ),
     Experiment(
         "–",
         "cifar100-small",
         "small",
         "A fifth of CIFAR-100, ResNet-8, lr 0.1",
-        "an earlier study, not tuned: both arms at the paper's learning rate",
+        "does GC help at the paper's learning rate (an earlier study, not tuned)?",
         {("R8", "conv"): (1, "R18")},
     ),
 )
@@ -72,11 +102,14 @@ ARMS = {
     "conv + FC": "GC in all layers",
     "hidden": "GC in hidden layers only",
     "input": "GC in the input layer only",
+    "update": "GC at the update",
+    "wrong axis": "control: GC along the wrong axis",
     "rescaled": "control: gradient rescaled",
     "random direction": "control: random direction removed",
     "centred images": "control: images centred, no GC",
 }
-CONTROLS = ("rescaled", "random direction", "centred images")
+CONTROLS = ("rescaled", "random direction", "centred images", "wrong axis")
+IN_ALL_LAYERS = ("all", "on", "conv + FC")  # the arms that an experiment is about
 
 
 @dataclass(frozen=True)
@@ -112,6 +145,10 @@ class Results:
     def finding(self, arm: str, cell: str | None = None) -> Finding | None:
         """The finding of one arm; None where no pair is finished."""
         return next((f for f in self.findings if f.arm == arm and cell in (None, f.cell)), None)
+
+    def main(self, cell: str) -> Finding | None:
+        """The finding of the arm with GC in all layers; None where no pair is finished."""
+        return next((f for f in self.findings if f.cell == cell and f.arm in IN_ALL_LAYERS), None)
 
     def claim(self, finding: Finding) -> float | None:
         """The paper's gain in points for its nearest claim; positive is better."""
