@@ -104,8 +104,23 @@ def rates(root: Path) -> str:
             )
             edges = [arm.arm for arm in arms if arm.at_edge()]
             edge = f" At the end of the grid: {' and '.join(map(figures.arm_label, edges))}." if edges else ""
-            lines.append(f"- {title(result, cell.name)}: chosen {chosen}.{edge}")
+            lines.append(f"- {title(result, cell.name)}: chosen {chosen}.{edge}{_beyond(result, cell.name)}")
     return "\n".join(lines)
+
+
+def _beyond(result: Results, cell: str) -> str:
+    """What the arms reach beyond the grid, and whether that is better than what was chosen."""
+    chosen = {arm.arm: arm.best.mean for arm in result.tuned_arms(cell)}
+    parts = []
+    for arm in result.beyond_arms(cell):
+        for point in arm.points:
+            rate, name = f"{dict(point.values)['lr']:g}", figures.arm_label(arm.arm)
+            if point.diverged:
+                parts.append(f"{name} {rate} diverges")
+            elif point.results:
+                better = ", better than the chosen one" if point.mean > chosen[arm.arm] else ""
+                parts.append(f"{name} {rate} ({point.mean:.1f} %{better})")
+    return f" Beyond it: {', '.join(parts)}." if parts else ""
 
 
 def curves(root: Path) -> str:
@@ -169,6 +184,8 @@ def missing(root: Path) -> str:
             continue
         tuning, planned = result.planned_runs
         tuned_text = f"{len(result.tuning_records)} of {tuning}" if tuning else "–"
+        if result.planned_beyond:
+            tuned_text += f", beyond the grid {len(result.beyond_records)} of {result.planned_beyond}"
         command = f"`gradcent run {result.experiment.recipe} --scale {result.experiment.scale} --workers 2`"
         status = f"{len(result.records)} of {planned}{'' if len(result.records) < planned else ', complete'}"
         lines.append(

@@ -153,6 +153,13 @@ def rates(results: Sequence[Results]) -> Figure | None:
                 lw=1.8,
                 label=arm_label(arm.arm),
             )
+            beyond = next((a for a in result.beyond_arms(cell) if a.arm == arm.arm), None)
+            for point in beyond.points if beyond else ():
+                if point.results:
+                    ends = (x[-1], dict(point.values)["lr"]), (y[-1], statistics.fmean(point.results))
+                    axis.plot(
+                        *ends, color=colour, lw=1.2, ls="--", marker="o", ms=4, mfc=PAPER, markevery=[1]
+                    )
             if len(result.tuning_records) == result.planned_runs[0]:
                 best = arm.best
                 ring: dict[str, Any] = {
@@ -163,7 +170,8 @@ def rates(results: Sequence[Results]) -> Figure | None:
                 }
                 axis.scatter([dict(best.values)["lr"]], [best.mean], zorder=4, **ring)
         axis.set_xscale("log")
-        ticks = [dict(p.values)["lr"] for p in arms[0].points]
+        shown = [*arms[0].points, *(p for a in result.beyond_arms(cell)[:1] for p in a.points)]
+        ticks = [dict(p.values)["lr"] for p in shown]
         axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axis.minorticks_off()
         unfinished = len(result.tuning_records) < result.planned_runs[0]
@@ -175,6 +183,10 @@ def rates(results: Sequence[Results]) -> Figure | None:
         axis.set_visible(False)
     axes[0].set_ylabel("held-out accuracy, %")
     axes[0].legend(loc="best")
+    caption(
+        figure,
+        "Ring: the rate chosen from the grid. Dashed, open: a rate beyond the grid, which chooses nothing.",
+    )
     return figure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from gradcent_lab import recipes
 from gradcent_lab.analysis import paper_claims
 from gradcent_lab.analysis.findings import Finding, findings
-from gradcent_lab.analysis.tuning import GridPoint, TunedArm, grid_points
+from gradcent_lab.analysis.tuning import TunedArm, grid_points, tuned_arms
 from gradcent_lab.experiment.study import Study, tasks_of
 from gradcent_lab.recipes import tuned
 from gradcent_lab.store import records as store
@@ -132,7 +133,12 @@ class Results:
     @cached_property
     def tuning_records(self) -> list[RunRecord]:
         """The finished runs of the grid."""
-        return self._load(tuned.tuning_name(self.study.name)) if self.study.scale.tuning else []
+        return self._tuning_runs(tuned.tuning_study)
+
+    @cached_property
+    def beyond_records(self) -> list[RunRecord]:
+        """The finished runs at values beyond the grid."""
+        return self._tuning_runs(tuned.beyond_study)
 
     @cached_property
     def findings(self) -> list[Finding]:
@@ -183,32 +189,36 @@ class Results:
         tuning = self.study.scale.tuning
         if tuning is None:
             return []
-        grid = tuned.tuning_study(self.study)
-        cell_grid = next(tuning.grid_of(c) for c in self.study.cells if c.name == cell)
-        points = grid_points(cell_grid)
-        places = {c.name: c for c in grid.cells}
-        arms: dict[str, dict[tuple[tuple[str, float], ...], list[RunRecord]]] = {}
-        for record in self.tuning_records:
-            if record.cell in places and record.cell.startswith(f"{cell}, "):
+        grid = next(tuning.grid_of(c) for c in self.study.cells if c.name == cell)
+        return self._arms(cell, grid, self.tuning_records)
+
+    def beyond_arms(self, cell: str) -> list[TunedArm]:
+        """The held-out results of a cell beyond the grid; empty if there are none."""
+        tuning = self.study.scale.tuning
+        return [] if tuning is None else self._arms(cell, tuning.beyond, self.beyond_records)
+
+    @property
+    def planned_beyond(self) -> int:
+        """Planned runs beyond the grid."""
+        if self.study.scale.tuning is None:
+            return 0
+        return len(tasks_of(tuned.beyond_study(self.study), None))
+
+    def _arms(self, cell: str, grid: tuned.Grid, records: list[RunRecord]) -> list[TunedArm]:
+        runs = []
+        for record in records:
+            if record.cell.startswith(f"{cell}, "):
                 options = record.config["settings"]["optimizer"]
-                values = tuple((name, options[name]) for name in cell_grid)
-                arms.setdefault(record.arm, {}).setdefault(values, []).append(record)
-        return [
-            TunedArm(
-                arm.name,
-                tuple(
-                    GridPoint(
-                        values,
-                        tuple(r.last for r in arms[arm.name].get(values, []) if not r.diverged),
-                        sum(bool(r.diverged) for r in arms[arm.name].get(values, [])),
-                    )
-                    for values in points
-                ),
-                higher_is_better=True,
-            )
-            for arm in self.study.arms
-            if arm.name in arms
-        ]
+                runs.append((record.arm, tuple((name, options[name]) for name in grid), record))
+        there = {arm for arm, _, _ in runs}
+        order = [arm.name for arm in self.study.arms if arm.name in there]
+        return tuned_arms(order, grid_points(grid), runs) if runs else []
+
+    def _tuning_runs(self, part: Callable[[Study], Study]) -> list[RunRecord]:
+        if self.study.scale.tuning is None:
+            return []
+        cells = {cell.name for cell in part(self.study).cells}
+        return [r for r in self._load(tuned.tuning_name(self.study.name)) if r.cell in cells]
 
     def _load(self, name: str) -> list[RunRecord]:
         folder = self.root / name

@@ -48,7 +48,8 @@ def plan_runs(study: Study) -> Iterator[Runs]:
             continue
         followers = sum(arm.name in tuning.follow for arm in arms)
         tuned = len(arms) - followers
-        points = math.prod(len(values) for values in tuning.grid_of(cell).values())
+        grids = [grid for grid in (tuning.grid_of(cell), tuning.beyond) if grid]
+        points = sum(math.prod(len(values) for values in grid.values()) for grid in grids)
         kept, held_out = (1 - HELD_OUT) * train, HELD_OUT * train
         held_out = _with_control(cell, kept, held_out)
         yield Runs(cell, tuned * points * len(tuning.seeds), kept, held_out)

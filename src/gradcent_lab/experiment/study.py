@@ -34,6 +34,8 @@ class Tuning:
     """How a study chooses hyper-parameters of the optimizer, for each cell and arm, on held-out training data.
 
     grid: option of the optimizer → the values to try; every tuned arm gets all of them. A cell may have its own.
+    beyond: values outside the grid that every tuned arm runs too. They choose nothing: they show whether an arm whose
+        best value is at an end of the grid would do better outside.
     seeds: the tuning seeds, which the comparison must not use.
     follow: arm → the tuned arm whose values it takes, for arms that show where the effect of that arm comes from.
         They run after the tuned arms.
@@ -41,6 +43,7 @@ class Tuning:
     """
 
     grid: Mapping[str, tuple[float, ...]]
+    beyond: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (10_000, 10_001)
     follow: Mapping[str, str] = field(default_factory=dict)
     follow_seeds: int | None = None

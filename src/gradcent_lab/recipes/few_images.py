@@ -16,7 +16,9 @@ SCALES = (
         "of 39 steps; learning rates tuned for each arm",
         seeds=tuple(range(6)),
         sizes={"train": 5_000, "eval": 5_000, "width": 16, "epochs": 30, "batch_size": 128},
-        tuning=Tuning({"lr": (0.03, 0.1, 0.3)}, follow=small_resnet.FOLLOW, follow_seeds=3),
+        tuning=Tuning(
+            {"lr": (0.03, 0.1, 0.3)}, beyond={"lr": (1.0,)}, follow=small_resnet.FOLLOW, follow_seeds=3
+        ),
     ),
     small_resnet.smoke((0.1, 0.3)),
 )

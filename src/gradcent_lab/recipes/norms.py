@@ -23,7 +23,7 @@ SCALES = (
         "rates tuned for each norm and arm",
         seeds=tuple(range(6)),
         sizes={"train": 10_000, "eval": 5_000, "width": 16, "epochs": 4, "batch_size": 128},
-        tuning=Tuning({"lr": (0.1, 0.3, 1.0)}, follow=small_resnet.FOLLOW),
+        tuning=Tuning({"lr": (0.1, 0.3, 1.0)}, beyond={"lr": (3.0,)}, follow=small_resnet.FOLLOW),
     ),
     small_resnet.smoke((0.1, 0.3)),
 )

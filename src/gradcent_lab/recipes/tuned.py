@@ -18,6 +18,7 @@ from gradcent_lab.experiment.study import HELD_OUT, Cell, Study, Task, Tuning, t
 from gradcent_lab.store import records as store
 from gradcent_lab.store.records import RunRecord
 
+Grid = Mapping[str, tuple[float, ...]]
 TunedCells = Mapping[str, Sequence[TunedArm]]  # cell → its tuned arms
 
 
@@ -28,11 +29,21 @@ def tuning_name(study_name: str) -> str:
 
 def tuning_study(study: Study) -> Study:
     """Return the study of the grid: one cell per cell and grid point, the tuned arms, the tuning seeds."""
+    return _points_study(study, _tuning(study).grid_of)
+
+
+def beyond_study(study: Study) -> Study:
+    """Return the same for the values outside the grid, which choose nothing; it has no cells if there are none."""
+    return _points_study(study, lambda _: _tuning(study).beyond)
+
+
+def _points_study(study: Study, values_of: Callable[[Cell], Grid]) -> Study:
     tuning = _tuning(study)
     cells = []
     for cell in study.cells:
         arms = tuple(arm for arm in cell.arms or study.arms if arm.name not in tuning.follow)
-        for values in grid_points(tuning.grid_of(cell)):
+        grid = values_of(cell)
+        for values in grid_points(grid) if grid else ():
             settings = {**_with_values(cell, values), "held_out": HELD_OUT}
             cells.append(Cell(_point_name(cell, values), settings, arms))
     return replace(study, name=tuning_name(study.name), cells=tuple(cells), seeds=tuning.seeds)
@@ -100,9 +111,12 @@ def run_tuned(
     data: Path | None,
     run: Callable[[Study, list[Task]], Any],
 ) -> None:
-    """Run the grid, choose, and run the comparison; `run` runs the tasks of a study and may leave some to others."""
+    """Run the grid and the values beyond it, choose from the grid, and run the comparison.
+
+    `run` runs the tasks of a study and may leave some to others.
+    """
     grid = tuning_study(study)
-    run(grid, tasks_of(grid, data))
+    run(grid, [*tasks_of(grid, data), *tasks_of(beyond_study(study), data)])
     run(study, comparison_tasks(study, choose(study, store.load(root, grid.name)), data))
 
 

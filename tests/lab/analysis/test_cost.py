@@ -37,11 +37,11 @@ def test_pretrained_networks_and_other_tasks_need_no_weights():
 
 def test_the_runs_of_tuning_and_of_the_arms_that_follow_are_counted():
     """norms: 3 norms × (2 tuned arms × 3 rates × 2 seeds + 2 × 6 + 2 × 6); F: 6 arms × 8 seeds."""
-    assert cost.count_runs(recipes.get("norms").study("mini")) == 3 * (2 * 3 * 2 + 2 * 6 + 2 * 6)
-    assert cost.count_runs(recipes.get("cifar100-tuned").study("mini")) == 2 * 4 * 2 + 2 * 8 + 2 * 4
+    assert cost.count_runs(recipes.get("norms").study("mini")) == 3 * (2 * (3 + 1) * 2 + 2 * 6 + 2 * 6)
+    assert cost.count_runs(recipes.get("cifar100-tuned").study("mini")) == 2 * (4 + 1) * 2 + 2 * 8 + 2 * 4
     assert cost.count_runs(recipes.get("controls").study("mini")) == 6 * 8
     tuned = recipes.get("norms").study("mini")
-    assert cost.count_images(tuned) == 3 * 4 * (12 * 8_000 + 24 * 10_000)
+    assert cost.count_images(tuned) == 3 * 4 * (16 * 8_000 + 24 * 10_000)
 
 
 # recipes that train no pairs: they count, draw or measure in minutes at the scale small, or have seeds of their own

@@ -107,6 +107,28 @@ def test_a_cell_with_a_grid_of_its_own_is_tuned_on_that(tmp_path):
     assert {dict(arm.best.values)["lr"] for arm in chosen["net"]} <= set(RATES)
 
 
+def test_values_beyond_the_grid_run_for_every_tuned_arm_and_choose_nothing(tmp_path):
+    tuning = replace(study().scale.tuning, grid={"lr": RATES[:1]}, beyond={"lr": RATES[1:]})
+    wider = replace(study(), scale=replace(study().scale, tuning=tuning))
+    assert tuned.beyond_study(study()).cells == ()
+    parts = []
+
+    def run(part, tasks):
+        parts.append([(t.config.arm.name, t.config.settings["optimizer"]["lr"]) for t in tasks])
+        run_tasks(tasks, tmp_path)
+
+    tuned.run_tuned(wider, tmp_path, None, run)
+    assert sorted(parts[0]) == sorted(
+        (arm, rate) for arm in ("off", "all") for rate in RATES for _ in range(2)
+    )
+    by_rate = {rate: [] for rate in RATES}
+    for record in store.load(tmp_path, "toy-tuning"):
+        by_rate[record.config["settings"]["optimizer"]["lr"]].append(record.last)
+    assert min(by_rate[RATES[1]]) > max(by_rate[RATES[0]])  # it would have been chosen
+    assert {rate for _, rate in parts[1]} == {RATES[0]}
+    assert count_runs(wider) == len(parts[0]) + len(parts[1])
+
+
 def test_nothing_to_tune_is_an_error():
     plain = replace(study(), scale=Scale("mini", "two classes"))
     with pytest.raises(UserError, match="tunes nothing at scale mini"):
