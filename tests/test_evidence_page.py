@@ -86,7 +86,10 @@ def test_a_control_explains_gc_if_its_interval_lies_above_half_of_the_effect(evi
 
 def test_what_is_missing_is_listed_with_its_command(evidence, tmp_path):
     text = evidence.blocks.missing(tmp_path)
-    assert "| 0 of 36, beyond the grid 0 of 12 | 0 of 72 | `gradcent run norms --scale mini --workers 2` |" in text
+    assert (
+        "| 0 of 36, beyond the grid 0 of 12 | 0 of 72 | `gradcent run norms --scale mini --workers 2` |"
+        in text
+    )
     assert "0 of 48" in text
     sentences = evidence.blocks.answer(tmp_path)
     for entry in evidence.programme.PROGRAMME:

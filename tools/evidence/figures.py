@@ -74,7 +74,7 @@ def forest(results: Sequence[Results]) -> Figure:
     axis.grid(axis="y", visible=False)
     axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0, labelcolor=INK)
-    axis.set_xlabel("test accuracy: arm minus no GC, points", fontsize=9)
+    axis.set_xlabel("test accuracy (U-Net: IoU), arm minus no GC, points", fontsize=9)
     key = "Dot and bar: mean and 95 % interval over pairs; grey: single pairs; green: controls; diamond: the paper's gain, at its own scale."
     caption(figure, key)
     return figure

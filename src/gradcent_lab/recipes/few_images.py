@@ -5,6 +5,7 @@ The judged numbers are test accuracy and the gap between training and test accur
 
 from __future__ import annotations
 
+from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes import small_resnet
 from gradcent_lab.recipes.recipe import Switches
@@ -16,9 +17,7 @@ SCALES = (
         "of 39 steps; learning rates tuned for each arm",
         seeds=tuple(range(6)),
         sizes={"train": 5_000, "eval": 5_000, "width": 16, "epochs": 30, "batch_size": 128},
-        tuning=Tuning(
-            {"lr": (0.03, 0.1, 0.3)}, beyond={"lr": (1.0,)}, follow=small_resnet.FOLLOW, follow_seeds=3
-        ),
+        tuning=Tuning({"lr": (0.03, 0.1, 0.3)}, beyond={"lr": (1.0,)}),
     ),
     small_resnet.smoke((0.1, 0.3)),
 )
@@ -34,4 +33,5 @@ RECIPE = small_resnet.tuned_recipe(
     "ResNet-18 on 5,000 images, tuned: does GC close the gap between training and test?",
     SCALES,
     cells,
+    (OFF, small_resnet.ALL),
 )

@@ -61,7 +61,9 @@ def tuned_recipe(
     title: str,
     scales: tuple[Scale, ...],
     cells: Callable[[Scale, Switches], tuple[Cell, ...]],
+    arms: tuple[Arm, ...] = BY_ROLE,
 ) -> Recipe:
-    """Return a recipe that compares the arms by role, each tuned arm at its own learning rate."""
+    """Return a recipe that compares arms, each tuned one at its own learning rate."""
     build = Lazy("recipes.builders.classification:build")
-    return Recipe(name, title, None, scales, cells, BY_ROLE, build, notes=NOTES, numerics=NUMERICS)
+    notes = NOTES if arms == BY_ROLE else NOTES[:1]
+    return Recipe(name, title, None, scales, cells, arms, build, notes=notes, numerics=NUMERICS)
