@@ -23,28 +23,19 @@ sys.path.insert(0, str(ROOT / "tools"))
 import calibration_table  # noqa: E402
 import forecast_pages  # noqa: E402
 
-# the rows of the README's first table: the demo's cases and a study, in words that need no other page
+# the rows of the README's first table: the demo's cases, in words that need no other page
 DEMO_ROWS = {
     "digits, epoch 10": "digits, 200 images, after 10 epochs",
     "digits, epoch 40": "the same runs, after 40 epochs",
     "brightness, epoch 20": "brightness of an image (the mean *is* the label)",
     "brightness, epoch 20, hidden": 'the same with `layers="hidden"`',
 }
-STUDY_ROW = "CIFAR-100, 10,000 images, ResNet-8, after 10 epochs"
 
 
 def study() -> str:
-    """The README's table of results: the demo's three cases, and the study of CIFAR-100."""
+    """The README's table: the demo's three cases."""
     from evidence.blocks import table_rows
 
-    from gradcent_lab.recipes import all_recipes
-    from gradcent_lab.report.sections import sections
-    from gradcent_lab.report.tables import findings_table
-    from gradcent_lab.store import records as store
-
-    root = RESULTS / "studies"
-    records = [record for record in store.load(root) if record.study == "cifar100-small"]
-    (section,) = sections(records, all_recipes(), root)
     rows = table_rows((RESULTS / "demo" / "table.md").read_text())
     lines = [
         "| test accuracy, % | without GC | with GC | difference | 95 % interval | pairs | verdict |",
@@ -54,17 +45,13 @@ def study() -> str:
         cell = key.removesuffix(", hidden")
         arms = ("hidden",) if key != cell else ("on", "all")
         lines.append(_glance_row(words, next(r for r in rows if r["cell"] == cell and r["GC on"] in arms)))
-    study_rows = table_rows(findings_table(section.findings, "").markdown())
-    lines.append(_glance_row(STUDY_ROW, next(row for row in study_rows if row["GC on"] == "conv + FC")))
     return "\n".join(lines)
 
 
 def _glance_row(words: str, row: dict[str, str]) -> str:
     """A row of the README's table; an interval of another level than 95 % names it."""
-    heading = next(name for name in row if name.endswith("interval"))
-    level = heading.removesuffix("interval").strip()
-    interval = row[heading] + (f" ({level})" if level not in ("", "95 %") else "")
-    cells = (row["without GC"], row["with GC"], row["difference"], interval.removesuffix(" (95 %)"), row["n"])
+    interval = row["interval"].removesuffix(" (95 %)")
+    cells = (row["without GC"], row["with GC"], row["difference"], interval, row["n"])
     return f"| {words} | {' | '.join(cells)} | **{row['verdict']}** |"
 
 
@@ -163,7 +150,6 @@ def evidence(name: str) -> Callable[[], str]:
     """Return the function that makes a block of docs/does-it-help.md, or the README's opening."""
 
     def make() -> str:
-        sys.path.insert(0, str(ROOT / "tools"))
         from evidence import blocks
 
         text: str = getattr(blocks, name)(RESULTS / "studies")
@@ -172,12 +158,14 @@ def evidence(name: str) -> Callable[[], str]:
     return make
 
 
-def draw_evidence() -> None:
-    """Draw the figures of docs/does-it-help.md."""
-    sys.path.insert(0, str(ROOT / "tools"))
-    from evidence.blocks import draw
+def evidence_figures(check: bool) -> list[Path]:
+    """Draw the figures of docs/does-it-help.md, or return those that were drawn from other runs."""
+    from evidence.blocks import draw, stale_figures
 
-    draw(RESULTS / "studies", ROOT / "docs" / "images" / "evidence")
+    folder = ROOT / "docs" / "images" / "evidence"
+    if not check:
+        draw(RESULTS / "studies", folder)
+    return stale_figures(RESULTS / "studies", folder)
 
 
 def optimizers() -> str:
@@ -212,7 +200,17 @@ def detection(title: str) -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     **{
         f"evidence-{name}": evidence(name)
-        for name in ("answer", "opening", "comparisons", "rates", "curves", "exact", "missing")
+        for name in (
+            "answer",
+            "answers",
+            "opening",
+            "comparisons",
+            "rates",
+            "curves",
+            "why",
+            "exact",
+            "missing",
+        )
     },
     "architectures": architectures,
     "study": study,
@@ -240,9 +238,7 @@ def filled(text: str) -> str:
 
 def main(check: bool) -> int:
     """Write the pages and the library's calibration table, or say which are stale."""
-    stale = []
-    if not check:
-        draw_evidence()
+    stale = [path.relative_to(ROOT) for path in evidence_figures(check)]
     table = calibration_table.TARGET
     for page in (table, ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         old = page.read_text()

@@ -1,16 +1,28 @@
-"""The generated blocks of docs/does-it-help.md and of the README's opening, as Markdown."""
+"""The generated blocks of docs/does-it-help.md, docs/exact.md and of the README's opening, as Markdown."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
-from evidence import figures
-from evidence.advice import advice
+from evidence import advice, figures, questions
 from evidence.programme import ARMS, IN_ALL_LAYERS, Results, load
-from evidence.sentences import effect_text, gap, headline, title, training_difference, with_interval
+from evidence.sentences import (
+    arm_label,
+    at_equal_training,
+    edge_text,
+    effect_text,
+    gap,
+    headline,
+    means_text,
+    pairs_text,
+    training_change,
+    verdict_text,
+    with_interval,
+)
 from gradcent_lab import recipes, store
 from gradcent_lab.analysis.findings import Finding
+from gradcent_lab.analysis.statistics import multiple_comparisons
 from gradcent_lab.report.figures.style import save
 from gradcent_lab.report.tables import signed
 
@@ -18,11 +30,12 @@ IMAGES = "images/evidence"
 
 
 def answer(root: Path, demo: Path | None = None) -> str:
-    """What follows for a user; every sentence with its evidence. `demo` is the table of `gradcent demo`."""
+    """The short answer by subject, then every comparison by its verdict. `demo` is the table of `gradcent demo`."""
     table = demo or root.parent / "demo" / "table.md"
     rows = table_rows(table.read_text()) if table.exists() else []
-    parts = []
-    for heading, sentences in advice(load(root), rows):
+    results = load(root)
+    parts = ["\n".join(f"- {line}" for line in advice.summary(results, rows))]
+    for heading, sentences in advice.advice(results, rows):
         parts.append(f"### {heading}\n\n" + "\n".join(f"- {sentence}" for sentence in sentences))
     return "\n\n".join(parts)
 
@@ -38,8 +51,14 @@ def table_rows(text: str) -> list[dict[str, str]]:
 
 
 def opening(root: Path) -> str:
-    """The most informative comparison so far, for the README: one sentence with its limits."""
+    """How often GC helped, and the largest comparison, for the README."""
     return f"{headline(load(root))} [All comparisons, controls and what is missing](docs/does-it-help.md)."
+
+
+def answers(root: Path) -> str:
+    """The questions of the protocol with their answers."""
+    rows = questions.table(load(root))
+    return "\n".join(["| question | answer | experiment |", "|---|---|---|", *rows])
 
 
 def comparisons(root: Path) -> str:
@@ -47,38 +66,40 @@ def comparisons(root: Path) -> str:
     lines = [
         f"![every comparison: mean difference with its interval, and the paper's gains]({IMAGES}/forest.png)",
         "",
-        "| experiment | arm | without → with, test % | difference [95 %] | BN re-estimated | training accuracy | pairs | verdict | the paper |",
+        "| experiment | steps | arm | without → with, test % | difference [interval] | BN re-estimated | pairs | verdict | the paper's gain |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for result in load(root):
-        for finding in result.findings:
-            lines.append(_row(result, finding))
+    results = load(root)
+    for result in results:
+        lines += [_row(result, finding) for finding in result.findings]
+    compared = [f.comparison for r in results for f in r.findings if f.comparison]
     lines += [
         "",
-        "Differences are in points, over pairs with the same initial weights and batches, at the last epoch. *BN re-estimated*: the same "
-        "difference with BatchNorm statistics taken from training batches. *Training accuracy*: difference of the last epoch's. "
-        "Intervals share the 5 % among the arms of a cell. *The paper*: its gain for the nearest claim, at its own scale.",
+        "Differences are in points, over pairs with the same initial weights and batches, at the last epoch. Intervals: 95 % for a cell "
+        "with one arm; where a cell has several arms they share the 5 % (Bonferroni), and the verdict uses the same level. *Helps*: the interval lies above 0, "
+        "however small the difference. *BN re-estimated*: the same difference with BatchNorm statistics taken from training "
+        "batches. *The paper's gain*: its nearest claim, at its own scale; the networks, images and lengths differ, so the sizes are not comparable.",
+        "",
+        f"{multiple_comparisons(compared) or ''} Intervals cover the scatter of seeds on one fixed set of images. `controls` and cell BN of "
+        "`norms` share their runs without GC (seeds 0 to 5), and `optimizers-tuned` trains the same network on the same images: these are not "
+        "independent confirmations.",
     ]
     return "\n".join(lines)
 
 
 def _row(result: Results, finding: Finding) -> str:
-    comparison = finding.comparison
-    assert comparison is not None
-    control = "–" if finding.control is None else signed(finding.control.difference, 2)
-    claim = result.claim(finding)
-    planned = result.planned_pairs(finding.arm)
-    pairs = f"{comparison.n}" if comparison.n == planned else f"{comparison.n} of {planned}"
+    claim, place = result.claim(finding), result.nearest(finding)
+    steps = result.steps(finding)
     cells = (
-        title(result, finding.cell),
+        result.title(finding.cell),
+        f"{steps:,}" if steps else "–",
         ARMS.get(finding.arm, finding.arm),
-        f"{comparison.without.mean:.1f} → {comparison.with_.mean:.1f}",
+        means_text(finding),
         effect_text(finding),
-        control,
-        signed(training_difference(finding), 2),
-        pairs,
-        finding.verdict,
-        "–" if claim is None else signed(claim, 2),
+        "–" if finding.control is None else signed(finding.control.difference, 2),
+        pairs_text(result, finding),
+        verdict_text(finding),
+        "–" if claim is None or place is None else f"{signed(claim, 2)} ({place.words})",
     )
     return f"| {' | '.join(cells)} |"
 
@@ -89,22 +110,32 @@ def rates(root: Path) -> str:
     if not any(result.tuning_records for result in results):
         return "No tuning run is finished yet."
     lines = [f"![held-out accuracy against the learning rate, without and with GC]({IMAGES}/rates.png)", ""]
+    chosen: list[tuple[float, float]] = []
     for result in results:
-        done, planned = len(result.tuning_records), result.planned_runs[0]
-        if done < planned:
-            lines.append(
-                f"- {result.experiment.title}: {done} of {planned} tuning runs are finished; nothing is chosen yet."
-            )
-            continue
+        waiting = [cell.name for cell in result.study.cells if not result.is_tuned(cell.name)]
         for cell in result.study.cells:
+            if cell.name in waiting:
+                continue
             arms = result.tuned_arms(cell.name)
-            chosen = ", ".join(
-                f"{figures.arm_label(arm.arm)} {dict(arm.best.values)['lr']:g} ({arm.best.mean:.1f} %)"
-                for arm in arms
+            rate = {arm.arm: dict(arm.best.values)["lr"] for arm in arms}
+            chosen.append((rate["off"], rate["all"]))
+            text = ", ".join(
+                f"{arm_label(arm.arm)} {rate[arm.arm]:g} ({arm.best.mean:.1f} %)" for arm in arms
             )
-            edges = [arm.arm for arm in arms if arm.at_edge()]
-            edge = f" At the end of the grid: {' and '.join(map(figures.arm_label, edges))}." if edges else ""
-            lines.append(f"- {title(result, cell.name)}: chosen {chosen}.{edge}{_beyond(result, cell.name)}")
+            parts = (f"chosen {text}.", edge_text(result, cell.name), _beyond(result, cell.name))
+            lines.append(f"- {result.title(cell.name)}: {' '.join(part for part in parts if part)}")
+        if waiting:
+            names = f" ({', '.join(waiting)})" if len(result.study.cells) > 1 else ""
+            lines.append(
+                f"- {result.experiment.title}{names}: {len(result.tuning_records)} of {result.planned_runs[0]} tuning runs are "
+                "finished; nothing is chosen yet."
+            )
+    higher, lower = sum(on > off for off, on in chosen), sum(on < off for off, on in chosen)
+    lines += [
+        "",
+        f"With GC the best rate of the grid is higher in {higher} of {len(chosen)} cells, the same in {len(chosen) - higher - lower}, lower in "
+        f"{lower}. Two seeds choose each rate, so neighbouring rates are often not told apart.",
+    ]
     return "\n".join(lines)
 
 
@@ -114,51 +145,69 @@ def _beyond(result: Results, cell: str) -> str:
     parts = []
     for arm in result.beyond_arms(cell):
         for point in arm.points:
-            rate, name = f"{dict(point.values)['lr']:g}", figures.arm_label(arm.arm)
+            rate, name = f"{dict(point.values)['lr']:g}", arm_label(arm.arm)
             if point.diverged:
                 parts.append(f"{name} {rate} diverges")
             elif point.results:
                 better = ", better than the chosen one" if point.mean > chosen[arm.arm] else ""
                 parts.append(f"{name} {rate} ({point.mean:.1f} %{better})")
-    return f" Beyond it: {', '.join(parts)}." if parts else ""
+    return f"Beyond it: {', '.join(parts)}." if parts else ""
 
 
 def curves(root: Path) -> str:
-    """Curves and steps to target."""
+    """Curves, steps to target, and training against test metric."""
     results = load(root)
     rows = [
         (result, finding)
         for result in results
         for finding in result.findings
-        if finding.arm in IN_ALL_LAYERS and finding.speed is not None
+        if finding.arm in (*IN_ALL_LAYERS, "update") and finding.speed is not None
     ]
     if not rows:
         return "No pair is finished yet."
     lines = [
         f"![accuracy over steps without and with GC, with the target]({IMAGES}/curves.png)",
         "",
-        "| experiment | target, test % | runs that reach it, without / with | steps with ÷ without [95 %] | train − test gap, without → with |",
-        "|---|---|---|---|---|",
+        "| experiment | target, test % | runs that reach it, without / with | steps with ÷ without [95 %] | training metric [95 %] | train − test gap, without → with [95 %] | test difference at equal training metric [95 %] |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for result, finding in rows:
-        speed, change = finding.speed, gap(finding)
-        assert speed is not None
-        ratio = "–"
-        if speed.ratio is not None:
-            ratio = f"{speed.ratio.mean:.2f}"
-            if math.isfinite(speed.ratio.low):
-                ratio += f" [{speed.ratio.low:.2f}, {speed.ratio.high:.2f}]"
-        lines.append(
-            f"| {title(result, finding.cell)} | {speed.target:.1f} | {speed.reached_without} / {speed.reached_with} of {len(speed.without)} | "
-            f"{ratio} | {signed(change.without.mean, 1)} → {signed(change.with_.mean, 1)} ({with_interval(change)}) |"
-        )
+    lines += [_speed_row(result, finding) for result, finding in rows]
     lines += [
         "",
-        "The target is the median last test accuracy of the runs without GC, so half of them reach it by definition. A run that never does "
-        "enters the ratio with its whole length. The learning rate falls to 0 in all runs, so a target near the end is reached late by "
-        "both arms: the ratio understates how much earlier one of them is. Training accuracy is on augmented images.",
+        "The target is the median last test result of the runs without GC, so at least half of them reach it by definition. A run that never does "
+        "enters the ratio with its whole length. The schedule is tied to the length of the run, so the ratio does not say how much shorter a run could be. "
+        "The training metric is the mean over the last epoch, on augmented images where images are augmented. *At equal training metric*: the test "
+        "result where the training metric of both runs of a pair is that of the lower one, interpolated between epochs; the mean over an "
+        "epoch lags behind, which favours the arm that improves faster. This column was added after the first results were known.",
     ]
     return "\n".join(lines)
+
+
+def _speed_row(result: Results, finding: Finding) -> str:
+    speed, change, matched = finding.speed, gap(finding), at_equal_training(finding)
+    assert speed is not None
+    ratio = "–"
+    if speed.ratio is not None:
+        ratio = f"{speed.ratio.mean:.2f}"
+        if math.isfinite(speed.ratio.low):
+            ratio += f" [{speed.ratio.low:.2f}, {speed.ratio.high:.2f}]"
+    at = ", GC at the update" if finding.arm == "update" else ""
+    cells = (
+        f"{result.title(finding.cell)}{at}",
+        f"{speed.target:.1f}",
+        f"{speed.reached_without} / {speed.reached_with} of {len(speed.without)}",
+        ratio,
+        with_interval(training_change(finding), 1),
+        f"{signed(change.without.mean, 1)} → {signed(change.with_.mean, 1)} ({with_interval(change, 1)})",
+        "–" if matched is None else with_interval(matched, 1),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def why(root: Path) -> str:
+    """What the controls say about the cause of GC's effect."""
+    (result,) = (result for result in load(root) if result.experiment.recipe == "controls")
+    return "\n".join(f"- {line}" for line in questions.why(result))
 
 
 def exact(root: Path) -> str:
@@ -200,14 +249,28 @@ def missing(root: Path) -> str:
 
 
 def draw(root: Path, folder: Path) -> None:
-    """Write the figures of the page as PNG files."""
+    """Write the figures of the page as PNG files that carry the digest of their data."""
     results = load(root)
-    for name, figure in (
-        ("forest", figures.forest(results)),
-        ("rates", figures.rates(results)),
-        ("curves", figures.curves(results)),
-    ):
+    digest = figures.data_digest(results)
+    for name, draw_figure in figures.FIGURES.items():
+        figure = draw_figure(results)
         if figure is not None:
-            for path in save(figure, folder / name):
+            for path in save(figure, folder / name, {figures.DIGEST: digest}):
                 if path.suffix == ".svg":
                     path.unlink()
+
+
+def stale_figures(root: Path, folder: Path) -> list[Path]:
+    """Return the figures that are missing or were drawn from other runs."""
+    from PIL import Image
+
+    digest, stale = figures.data_digest(load(root)), []
+    for name in figures.FIGURES:
+        path = folder / f"{name}.png"
+        if not path.exists():
+            stale.append(path)
+            continue
+        with Image.open(path) as image:
+            if image.info.get(figures.DIGEST) != digest:
+                stale.append(path)
+    return stale

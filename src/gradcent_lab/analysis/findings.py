@@ -33,11 +33,13 @@ class Rules:
     margin: the difference below which the reader would not care; None takes the metric's default.
     target: the value whose time of arrival is the speed; None takes the baseline's median last value.
     sequential: judge by the rule that may be applied after every pair.
+    comparisons: how many arms of a cell share the 5 %; None counts those that have runs.
     """
 
     margin: float | None = None
     target: float | None = None
     sequential: bool = False
+    comparisons: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def _cell(label: str, runs: Sequence[RunRecord], judge_by: _Judgement) -> list[F
     if len(baselines) > 1:
         raise UserError(f"{runs[0].study} {label} has {len(baselines)} arms without GC: {sorted(baselines)}")
     base = arms.pop(baselines.pop()) if baselines else {}
-    return [_finding(label, arm, base, treated, judge_by, len(arms)) for arm, treated in arms.items()]
+    sharing = judge_by.rules.comparisons or len(arms)
+    return [_finding(label, arm, base, treated, judge_by, sharing) for arm, treated in arms.items()]
 
 
 def _finding(

@@ -7,7 +7,6 @@ training text.
 from __future__ import annotations
 
 from gradcent_lab.data.python_manual import manual_digest
-from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes import small_resnet
 from gradcent_lab.recipes.common import SMOKE
@@ -21,7 +20,7 @@ SCALES = (
         "epochs of 160 steps; learning rates tuned for each arm",
         seeds=tuple(range(6)),
         sizes={"train": 5_120, "length": 64, "width": 96, "layers": 3, "epochs": 10, "batch_size": 32},
-        tuning=Tuning({"lr": (1e-3, 3e-3, 1e-2)}),
+        tuning=Tuning({"lr": (1e-3, 3e-3, 1e-2)}, beyond={"lr": (3e-2,)}),
     ),
     Scale(
         "smoke",
@@ -58,7 +57,7 @@ RECIPE = Recipe(
     None,
     SCALES,
     cells,
-    (OFF, small_resnet.ALL),
+    small_resnet.OFF_AND_ALL,
     Lazy("recipes.builders.characters:build"),
     notes=(
         small_resnet.NOTES[0],

@@ -13,9 +13,7 @@ SCALES = (
         "learning rates tuned for each arm",
         seeds=tuple(range(8)),
         sizes={"train": 25_000, "eval": None, "width": 16, "epochs": 10, "batch_size": 128},
-        tuning=Tuning(
-            {"lr": (0.03, 0.1, 0.3, 1.0)}, beyond={"lr": (3.0,)}, follow=small_resnet.FOLLOW, follow_seeds=4
-        ),
+        tuning=Tuning({"lr": (0.03, 0.1, 0.3, 1.0)}, beyond={"lr": (3.0,)}),
     ),
     small_resnet.smoke((0.1, 0.3)),
 )

@@ -15,13 +15,13 @@ SCALES = (
         "steps; the learning rate of the pretrained layers tuned for each arm",
         seeds=(0, 1, 2, 3, 4),
         sizes={"train": None, "eval": 2_000, "epochs": 6, "batch_size": 64},
-        tuning=Tuning({"lr": (0.01, 0.03)}, follow=small_resnet.FOLLOW, follow_seeds=3),
+        tuning=Tuning({"lr": (0.01, 0.03, 0.1)}),
     ),
     Scale(
         "smoke",
         f"the pretrained ResNet-18 at 32 pixels, 16 training and 16 test images, 1 epoch; {SMOKE}",
         sizes={"train": 16, "eval": 16, "epochs": 1, "batch_size": 4},
-        tuning=Tuning({"lr": (0.01, 0.03)}, seeds=(10_000,), follow=small_resnet.FOLLOW),
+        tuning=Tuning({"lr": (0.01, 0.03)}, seeds=(10_000,)),
     ),
 )
 

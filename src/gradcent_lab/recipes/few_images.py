@@ -5,7 +5,6 @@ The judged numbers are test accuracy and the gap between training and test accur
 
 from __future__ import annotations
 
-from gradcent_lab.experiment.run_config import OFF
 from gradcent_lab.experiment.study import Cell, Scale, Tuning
 from gradcent_lab.recipes import small_resnet
 from gradcent_lab.recipes.recipe import Switches
@@ -33,5 +32,4 @@ RECIPE = small_resnet.tuned_recipe(
     "ResNet-18 on 5,000 images, tuned: does GC close the gap between training and test?",
     SCALES,
     cells,
-    (OFF, small_resnet.ALL),
 )

@@ -16,6 +16,7 @@ from gradcent_lab.recipes.recipe import Lazy, Recipe, Switches
 ALL = Arm("all", {"layers": "all"})
 HIDDEN = Arm("hidden", {"layers": "hidden"})
 INPUT = Arm("input", {"layers": "input"})
+OFF_AND_ALL = (OFF, ALL)
 BY_ROLE = (OFF, ALL, HIDDEN, INPUT)
 FOLLOW = {"hidden": "all", "input": "all"}  # they show where the effect of the arm `all` comes from
 NUMERICS = Numerics(channels_last=True)
@@ -61,7 +62,7 @@ def tuned_recipe(
     title: str,
     scales: tuple[Scale, ...],
     cells: Callable[[Scale, Switches], tuple[Cell, ...]],
-    arms: tuple[Arm, ...] = BY_ROLE,
+    arms: tuple[Arm, ...] = OFF_AND_ALL,
 ) -> Recipe:
     """Return a recipe that compares arms, each tuned one at its own learning rate."""
     build = Lazy("recipes.builders.classification:build")

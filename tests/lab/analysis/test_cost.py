@@ -36,12 +36,12 @@ def test_pretrained_networks_and_other_tasks_need_no_weights():
 
 
 def test_the_runs_of_tuning_and_of_the_arms_that_follow_are_counted():
-    """norms: 3 norms × (2 tuned arms × 3 rates × 2 seeds + 2 × 6 + 2 × 6); F: 6 arms × 8 seeds."""
-    assert cost.count_runs(recipes.get("norms").study("mini")) == 3 * (2 * (3 + 1) * 2 + 2 * 6 + 2 * 6)
-    assert cost.count_runs(recipes.get("cifar100-tuned").study("mini")) == 2 * (4 + 1) * 2 + 2 * 8 + 2 * 4
+    """norms: 4 cells × (2 tuned arms × 4 rates × 2 seeds + 2 × 6), and 2 more arms × 6 with BN; F: 6 arms × 8 seeds."""
+    assert cost.count_runs(recipes.get("norms").study("mini")) == 4 * (2 * (3 + 1) * 2 + 2 * 6) + 2 * 6
+    assert cost.count_runs(recipes.get("cifar100-tuned").study("mini")) == 2 * (4 + 1) * 2 + 2 * 8
     assert cost.count_runs(recipes.get("controls").study("mini")) == 6 * 8
     tuned = recipes.get("norms").study("mini")
-    assert cost.count_images(tuned) == 3 * 4 * (16 * 8_000 + 24 * 10_000)
+    assert cost.count_images(tuned) == 4 * (4 * 16 * 8_000 + (4 * 12 + 12) * 10_000)
 
 
 # recipes that train no pairs: they count, draw or measure in minutes at the scale small, or have seeds of their own
@@ -74,9 +74,12 @@ def test_every_mini_scale_takes_at_most_two_hours(name):
 
 def test_the_evaluations_of_a_run_are_counted():
     """norms: 4 epochs of 5,000 test images; with BN 5,000 more and 50 batches of 128 at the end, with GN not."""
-    later = [runs for runs in cost.plan_runs(recipes.get("norms").study("mini")) if runs.count == 24]
+    later = [
+        runs for runs in cost.plan_runs(recipes.get("norms").study("mini")) if runs.train_images == 40_000
+    ]
     found = {runs.cell.name: runs.eval_images for runs in later}
-    assert found == {"BN": 25_000 + 50 * 128, "GN": 20_000, "BN+WS": 25_000 + 50 * 128}
+    batch_norm = 25_000 + 50 * 128
+    assert found == {"BN": batch_norm, "GN": 20_000, "GN (8 groups)": 20_000, "BN+WS": batch_norm}
     tuned = next(iter(cost.plan_runs(recipes.get("norms").study("mini"))))
     assert tuned.eval_images == pytest.approx(5 * 2_000 + 50 * 128)
     (few,) = cost.plan_runs(recipes.get("cifar100-small").study("smoke"))

@@ -10,7 +10,7 @@ import html
 import io
 import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -107,14 +107,17 @@ def caption(figure: Figure, text: str) -> None:
         figure.supxlabel(textwrap.fill(shorten(text, 700), wide), fontsize=8, color=MUTED, x=0.01, ha="left")
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write `stem`.svg and `stem`.png and return their paths; equal figures give equal files."""
+def save(figure: Figure, stem: Path, facts: Mapping[str, str] | None = None) -> list[Path]:
+    """Write `stem`.svg and `stem`.png and return their paths; equal figures give equal files.
+
+    `facts` are written into the PNG's text fields.
+    """
     from matplotlib import rc_context
 
     make_folder(stem.parent)
     paths = [stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")]
     with rc_context({**RC, "svg.hashsalt": stem.name}):
-        svg, png = {"Date": None, "Creator": "gradcent"}, {"Software": "gradcent"}
+        svg, png = {"Date": None, "Creator": "gradcent"}, {"Software": "gradcent", **(facts or {})}
         write_atomically(paths[0], lambda stream: figure.savefig(stream, format="svg", metadata=svg))
         write_atomically(paths[1], lambda stream: figure.savefig(stream, format="png", metadata=png))
     return paths
