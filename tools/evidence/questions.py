@@ -8,6 +8,7 @@ from evidence.programme import ARMS, Results
 from evidence.sentences import (
     counts_text,
     effect_text,
+    gap,
     generalization_text,
     is_small,
     progress,
@@ -49,12 +50,13 @@ def _catches_up(result: Results) -> str:
 
 
 def _gap(result: Results) -> str:
+    """Whether the gap shrinks, and what the test accuracy does."""
     finding = result.main_findings()[0]
-    return (
-        f"{generalization_text(finding)} Test accuracy: {_effect(result, finding)}"
-        if finding.without
-        else _effects(result)
-    )
+    if not finding.without:
+        return _effects(result)
+    change = gap(finding)
+    word = "Yes." if change.high < 0 else "No, it widens." if change.low > 0 else "No change is shown."
+    return f"{word} {generalization_text(finding)} Test accuracy: {_effect(result, finding)}"
 
 
 def _norms(result: Results) -> str:
