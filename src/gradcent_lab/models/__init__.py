@@ -43,12 +43,14 @@ FROM_TORCHVISION = ("resnet18", "resnet34", "resnet50", "resnet101")
 def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.Module:
     """Build a network from its specification.
 
-    Keys: name; width (or growth); norm: bn | gn; weight_standardization; pretrained: a file below the data
-    folder or an absolute path, or "torchvision" (from its cache; downloaded with `--download`).
+    Keys: name; width (or growth); norm: bn | gn; groups of gn (32 by default, fewer in layers whose channels 32
+    does not divide); weight_standardization; pretrained: a file below the data folder or an absolute path, or
+    "torchvision" (from its cache; downloaded with `--download`).
     """
     spec = dict(spec)
     name = spec.pop("name")
-    norm, standardize = spec.pop("norm", "bn"), spec.pop("weight_standardization", False)
+    norm, groups = spec.pop("norm", "bn"), spec.pop("groups", None)
+    standardize = spec.pop("weight_standardization", False)
     pretrained, stem_stride = spec.pop("pretrained", None), spec.pop("stem_stride", None)
     if name in NETWORKS:
         builder, option, default = NETWORKS[name]
@@ -67,9 +69,11 @@ def make(spec: Mapping[str, Any], classes: int, data: Path | None = None) -> nn.
     if pretrained and pretrained != "torchvision":
         load_weights(model, _find(pretrained, data))
     if norm == "gn":
-        use_group_norm(model)
+        use_group_norm(model, groups)
     elif norm != "bn":
         raise UserError(f"unknown norm {norm!r}: choose bn or gn")
+    elif groups is not None:
+        raise UserError(f"groups={groups!r} belongs to norm gn: this network has norm bn")
     return use_weight_standardization(model) if standardize else model
 
 

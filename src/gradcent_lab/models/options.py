@@ -16,14 +16,23 @@ from gradcent_lab.errors import UserError
 DOWNLOAD = "GRADCENT_DOWNLOAD"  # set to 1 by `gradcent run --download`
 
 
-def use_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
-    """Replace every BatchNorm2d by GroupNorm (Wu & He 2018); narrow layers get fewer groups."""
+def use_group_norm(model: nn.Module, groups: int | None = None, prefix: str = "") -> nn.Module:
+    """Replace every BatchNorm2d by GroupNorm (Wu & He 2018).
+
+    With `groups`, every layer has that many. Without, layers have 32, and as many as 32 and the channels have as
+    common divisor where 32 does not divide them: a layer of at most 32 channels then has one channel per group, which
+    is instance normalization.
+    """
+    if groups is not None and (isinstance(groups, bool) or not isinstance(groups, int) or groups < 1):
+        raise UserError(f"groups={groups!r}: give the number of groups of GroupNorm, 1 or more")
     for name, child in list(model.named_children()):
         if isinstance(child, nn.BatchNorm2d):
             channels = child.num_features
-            setattr(model, name, nn.GroupNorm(math.gcd(groups, channels), channels))
+            if groups is not None and channels % groups:
+                raise UserError(f"groups={groups} does not divide the {channels} channels of {prefix}{name}")
+            setattr(model, name, nn.GroupNorm(groups or math.gcd(32, channels), channels))
         else:
-            use_group_norm(child, groups)
+            use_group_norm(child, groups, f"{prefix}{name}.")
     return model
 
 

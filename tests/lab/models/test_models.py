@@ -10,6 +10,7 @@ import gradcent
 from gradcent_lab import models
 from gradcent_lab.errors import UserError
 from gradcent_lab.models.options import Standardize
+from gradcent_lab.recipes.imagenet import TABLE5
 
 COUNTS = {
     "R18": 11_220_132,
@@ -51,6 +52,26 @@ def test_group_norm_and_weight_standardization_compose():
     assert plan.layout(stored) == gradcent.Layout(1, 1, 8, 72)  # GC reaches the stored weight
 
 
+def channels_per_group(model):
+    return [m.num_channels // m.num_groups for m in model.modules() if isinstance(m, nn.GroupNorm)]
+
+
+def test_groups_of_group_norm_can_be_chosen():
+    chosen = channels_per_group(models.make({"name": "R8", "width": 16, "norm": "gn", "groups": 8}, 10))
+    assert chosen == [2, 2, 2, 4, 4, 4, 8, 8, 8]
+    default = channels_per_group(models.make({"name": "R8", "width": 16, "norm": "gn"}, 10))
+    assert default == [1, 1, 1, 1, 1, 1, 2, 2, 2]  # the runs of earlier versions repeat
+
+
+@pytest.mark.parametrize("scale", TABLE5.scales, ids=lambda scale: scale.name)
+def test_channels_share_groups_at_every_scale_of_table_5(scale):
+    for cell in TABLE5.cells(scale, {name: switch.choices[0] for name, switch in TABLE5.switches.items()}):
+        with torch.device("meta"):
+            per_group = channels_per_group(models.make(cell.settings["model"], 100))
+        assert bool(per_group) == cell.name.endswith("GN")
+        assert min(per_group, default=2) == 2
+
+
 def test_weight_standardization_is_the_authors():
     """Against the code that its authors released and MMDetection uses: divided by the unbiased std plus 1e-5."""
     weight = 1e-5 * torch.randn(4, 3, 2, 2)  # so small that the place of the 1e-5 matters
@@ -82,6 +103,14 @@ def test_mistakes_are_named(tmp_path):
         models.make({"name": "R8", "growth": 3}, 10)
     with pytest.raises(UserError, match="unknown norm 'ln'"):
         models.make({"name": "R8", "norm": "ln"}, 10)
+    with pytest.raises(UserError, match=r"groups=3 does not divide the 8 channels of bn1$"):
+        models.make({"name": "R8", "width": 8, "norm": "gn", "groups": 3}, 10)
+    with pytest.raises(UserError, match=r"groups=32 does not divide the 16 channels of layer1\.0\.bn1$"):
+        models.make({"name": "X29", "width": 16, "norm": "gn", "groups": 32}, 10)
+    with pytest.raises(UserError, match=r"groups=0: give the number of groups"):
+        models.make({"name": "R8", "norm": "gn", "groups": 0}, 10)
+    with pytest.raises(UserError, match="groups=8 belongs to norm gn"):
+        models.make({"name": "R8", "groups": 8}, 10)
     with pytest.raises(UserError, match=r"weights file .* does not exist"):
         models.make({"name": "R8", "pretrained": "none.pt"}, 10, tmp_path)
     (tmp_path / "bad.pt").write_bytes(b"rubbish")
