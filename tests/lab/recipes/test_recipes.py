@@ -201,6 +201,9 @@ def test_every_disagreement_is_a_switch():
     assert (released["data"]["augment"], released["data"]["square"]) == ("centre-crop-flip", False)
     assert released["eval_drop_last"] is True
     assert "eval_drop_last" not in fine
+    for name in ("training", "crop"):  # the released pipeline is spread over two switches
+        description = recipes.get("table7").switches[name].description
+        assert "needs both training=released and crop=released" in description
     assert settings("table8")["model"]["norm"] == "fixed statistics"
     assert "norm" not in settings("table8", bn="frozen")["model"]
     r101gn = next(c for c in recipes.get("table9").study("paper").cells if c.name == "R101GN")
@@ -212,6 +215,18 @@ def test_every_disagreement_is_a_switch():
         assert "model zoo" in " ".join(recipes.get(name).notes)
     notes = " ".join(recipes.get("table2").study("paper", {"adamw": "released"}).notes)
     assert "adamw=released" in notes
+
+
+def test_the_released_pipeline_of_table_7_is_built(tmp_path):
+    make_sets.class_folders(tmp_path)
+    folder = {"set": "folder", "path": str(tmp_path)}
+    for crop, drops in (("centre", False), ("released", True)):
+        chosen = settings("table7", crop=crop)
+        made = recipes.get("table7").build({**chosen, "data": {**chosen["data"], **folder}}, None)
+        assert made.eval_drop_last is drops
+        steps = [type(step).__name__ for step in made.train_data.transform.transforms]
+        assert ("RandomHorizontalFlip" in steps) is drops
+        assert "CenterCrop" in steps
 
 
 def test_released_adamw_arm_is_adam(data):
