@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gradcent_lab import models, recipes
+from gradcent_lab.analysis import paper_claims
 from gradcent_lab.data import SETS, find
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.study import tasks_of
@@ -213,8 +214,25 @@ def test_every_disagreement_is_a_switch():
     assert "deconvolution" not in recipes.get("table8").switches
     for name in ("table8", "table9"):
         assert "model zoo" in " ".join(recipes.get(name).notes)
+    assert (
+        "presumably so in the paper's numbers" in recipes.get("table9").switches["deconvolution"].description
+    )
     notes = " ".join(recipes.get("table2").study("paper", {"adamw": "released"}).notes)
     assert "adamw=released" in notes
+
+
+def test_cells_of_table_9_that_equal_the_model_zoo_are_named():
+    """Box and mask AP of Mask R-CNN with FPN, 1x, in the model zoo of MMDetection 1 (PyTorch style)."""
+    zoo = {"R50": (37.3, 34.2), "R101": (39.4, 35.9), "X101-32x4d": (41.1, 37.1), "X101-64x4d": (42.1, 38.0)}
+    printed = {(c.row, c.column): c.mean for c in paper_claims.claims() if c.table == 9}
+    note = next(note for note in recipes.get("table9").notes if "model zoo" in note)
+    named = note.partition(" in Table 9")[0].replace(" and ", ", ").split("of ")[-1].split(", ")
+    equal = [
+        name
+        for name, pair in zoo.items()
+        if pair == tuple(printed["w/o GC", f"{name} {metric}"] for metric in ("APb", "APm"))
+    ]
+    assert named == equal
 
 
 def test_the_released_pipeline_of_table_7_is_built(tmp_path):
