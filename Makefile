@@ -57,7 +57,8 @@ lint: $(VENV)/.ready
 inspect-kernels: $(VENV)/.ready
 	$(BIN)/gradcent inspect-kernels --out results/kernels --page docs/kernels.md
 
-# repeats three random runs of results/studies and compares every number; needs GRADCENT_DATA; RUNS="--runs 5 --seed 1" changes the choice
+# repeats a random run of each of three random studies of results/studies and compares every number; needs GRADCENT_DATA;
+# RUNS="--runs 5 --seed 1" changes the choice
 check-results: $(VENV)/.ready
 	OMP_NUM_THREADS=1 $(BIN)/python tools/check_results.py $(RUNS)
 

@@ -37,10 +37,10 @@ def _print_all(root: Path) -> None:
     """Print one line per recipe; the titles are cut to the width of the terminal."""
     from gradcent_lab.recipes import all_recipes
 
-    finished = count_finished(root)
+    finished, cells = count_finished(root), FinishedCells(root)
     rows: list[tuple[str, ...]] = [("recipe", "title", *SCALES, "done")]
     for name, recipe in all_recipes().items():
-        rows.append((name, recipe.title, *_run_counts(recipe), _done(recipe, finished)))
+        rows.append((name, recipe.title, *_run_counts(recipe), _done(recipe, finished, cells)))
     for line in format_rows(rows, shutil.get_terminal_size().columns):
         print(line)
     print(f"\npaper, small, mini, smoke: runs at that scale; done: finished runs in {root}")
@@ -71,8 +71,10 @@ def _run_counts(recipe: Recipe) -> list[str]:
     return [str(count_runs(recipe.study(name))) if name in known else "–" for name in SCALES]
 
 
-def _done(recipe: Recipe, finished: Counter[str]) -> str:
-    return str(finished[recipe.study_name or recipe.name] or "–")
+def _done(recipe: Recipe, finished: Counter[str], cells: FinishedCells) -> str:
+    """Count the finished runs of a recipe, those of another study that it shows too included."""
+    shared = sum(cells[source.study][source.cell] for source in recipe.sources.values())
+    return str(finished[recipe.study_name or recipe.name] + shared or "–")
 
 
 def _print_one(name: str, root: Path, data: Path | None) -> None:
@@ -104,3 +106,21 @@ def count_finished(root: Path) -> Counter[str]:
         return Counter()
     studies = [path for path in root.iterdir() if path.is_dir()]
     return Counter({path.name: sum(is_finished(run) for run in path.iterdir()) for path in studies})
+
+
+class FinishedCells(dict[str, Counter[str]]):
+    """Study → its finished runs by cell; a study's configurations are read when it is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+
+    def __missing__(self, study: str) -> Counter[str]:
+        from gradcent_lab.store.atomic_files import read_json
+        from gradcent_lab.store.records import is_finished
+
+        place = self.root / study
+        runs = [run for run in place.iterdir() if is_finished(run)] if place.is_dir() else []
+        configs = [read_json(run / "config.json") for run in runs]
+        self[study] = Counter(str(config["cell"]) for config in configs if "cell" in config)
+        return self[study]

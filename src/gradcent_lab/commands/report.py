@@ -36,16 +36,15 @@ def run(args: argparse.Namespace) -> int:
     from gradcent_lab.report.sections import sections
     from gradcent_lab.report.write import write_section
 
-    records = [r for r in store.load(args.root) if not args.study or r.study in args.study]
-    if args.scale:
-        records = [r for r in records if r.scale == args.scale]
-    if not records:
+    records = store.load(args.root)
+    at_scale = [r for r in records if not args.scale or r.scale == args.scale]
+    page_sections = sections(at_scale, all_recipes(), args.root, studies=args.study)
+    if not page_sections:
         selection = f" of {' or '.join(args.study)}" if args.study else ""
         at = f" at scale {args.scale}" if args.scale else ""
-        studies = ", ".join(sorted({r.study for r in store.load(args.root)})) or "no runs"
+        studies = ", ".join(sorted({r.study for r in records})) or "no runs"
         raise UserError(f"{args.root} has no finished runs{selection}{at} (it has {studies})")
     out = args.out or args.root / "report"
-    page_sections = sections(records, all_recipes(), args.root)
     console = Console()
     for section in page_sections:
         folder = out / file_name(f"{section.name}-{section.records[0].scale}")

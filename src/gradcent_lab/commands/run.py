@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,8 +106,7 @@ def run(args: argparse.Namespace) -> int:
 
     def run_part(part: Study, tasks: list[Task]) -> None:
         tasks = shard(tasks, *_part(args.shard))
-        place = escape_markup(args.out / part.name)
-        console.print(f"  runs     {len(tasks)} in {place}\n", highlight=False, soft_wrap=True)
+        console.print(f"  runs     {_places(part, tasks, args.out)}\n", highlight=False, soft_wrap=True)
         names = [cell.name for cell in part.cells]
         display: Any = Display(console, study.arms, len(tasks), study.metric, names)
         with display:
@@ -130,6 +130,20 @@ def run(args: argparse.Namespace) -> int:
         run_tuned(study, args.out, data, run_part)
     console.print(f"  compare with the paper: gradcent report {escape_markup(args.out)}\n", highlight=False)
     return 0
+
+
+def _places(study: Any, tasks: list[Any], out: Path) -> str:
+    """Return how many runs go into which folder: cells shared with another study are stored as that study's."""
+    shared: dict[str, list[str]] = {}
+    for cell in study.cells:
+        if cell.source is not None:
+            shared.setdefault(cell.source.study, []).append(cell.name)
+    counts = Counter(task.config.study for task in tasks)
+    own = counts.pop(study.name, 0)
+    parts = [] if counts and not own else [f"{own} in {out / study.name}"]
+    for name, count in counts.items():
+        parts.append(f"{count} in {out / name}, which has the same runs (cell {', '.join(shared[name])})")
+    return escape_markup("; ".join(parts))
 
 
 def _adjust(study: Any, args: argparse.Namespace) -> Any:

@@ -101,7 +101,7 @@ SWITCHES = {
 DECONVOLUTION = Switch(
     ("inputs", "released"),
     "means over the inputs of each output; the released code takes them over all dims but the first, which for the "
-    "mask head's transposed convolution are the outputs of one input",
+    "mask head's transposed convolution are the outputs of one input, presumably so in the paper's numbers",
 )
 BN: dict[str, dict[str, Any]] = {"framework": {"norm": "fixed statistics"}, "frozen": {}}
 
@@ -148,7 +148,8 @@ def settings(recipe: str, network: str, masks: bool, scale: Scale, switches: Swi
 
 ZOO = {
     8: "all numbers without GC in Table 8 equal MMDetection's model zoo: its published runs, not pairs",
-    9: "three numbers without GC in Table 9 equal MMDetection's model zoo: its published runs, not pairs",
+    9: "APb and APm without GC of R101, X101-32x4d and X101-64x4d in Table 9 equal MMDetection's model zoo: its "
+    "published runs, not pairs",
 }
 
 

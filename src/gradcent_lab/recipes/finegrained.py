@@ -73,12 +73,14 @@ RATES = {"paper": {"lr": 0.01, "head_lr": 0.1}, "released": {"lr": 0.1}}
 SWITCHES = {
     "training": Switch(
         ("paper", "released"),
-        "the text: lr 0.1 for the FC layer, 0.01 for the rest, batch 256; the released code: 0.1 for all, batch 128",
+        "the text: lr 0.1 for the FC layer, 0.01 for the rest, batch 256; the released code: 0.1 for all, batch 128. "
+        "The released pipeline needs both training=released and crop=released",
     ),
     "crop": Switch(
         ("centre", "random", "released"),
         "the text resizes to a square of 512 and crops the centre, in training too; random crop and flip is usual; the "
-        "released code resizes the short side to 512, flips, crops the centre and drops the last evaluation batch",
+        "released code resizes the short side to 512, flips, crops the centre and drops the last evaluation batch. The "
+        "released pipeline needs both training=released and crop=released",
     ),
     "momentum": MOMENTUM,
 }

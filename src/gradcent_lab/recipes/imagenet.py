@@ -131,8 +131,8 @@ TABLE5 = Recipe(
     switches=SWITCHES,
     notes=(
         "the printed errors match the best epoch, not the last: both are reported",
-        "the convolutions of the released ImageNet networks have biases; these are torchvision's, without: a norm "
-        "follows each of them and cancels a bias",
+        "the convolutions of the released ImageNet networks have biases; these are torchvision's, without. A norm "
+        "follows each of them: BN cancels a bias, GN only what the biases of a group have in common",
     ),
     metric="top-1 error, %",
     paper_table=5,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -69,9 +69,16 @@ class Presentation(Protocol):
 
 
 def sections(
-    records: Iterable[RunRecord], recipes: Mapping[str, Presentation], root: Path | None = None
+    records: Iterable[RunRecord],
+    recipes: Mapping[str, Presentation],
+    root: Path | None = None,
+    *,
+    studies: Collection[str] | None = None,
 ) -> list[Section]:
-    """Return one section per study and scale, in the order of `recipes`, then studies without a recipe."""
+    """Return one section per study and scale, in the order of `recipes`, then studies without a recipe.
+
+    `studies` selects sections. The records must be those of all studies: a table shows cells of others, too.
+    """
     records = list(records)
     groups: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
@@ -88,7 +95,8 @@ def sections(
         scales = [known.name for known in recipes[study].scales]
         return order.index(study), study, scales.index(scale) if scale in scales else len(scales), scale
 
-    return [_section(groups[key], recipes.get(key[0]), root) for key in sorted(groups, key=position)]
+    chosen = [key for key in sorted(groups, key=position) if studies is None or key[0] in studies]
+    return [_section(groups[key], recipes.get(key[0]), root) for key in chosen]
 
 
 def shared_runs(study: str, recipe: Presentation, records: Sequence[RunRecord]) -> list[RunRecord]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 
+import make_sets
 import pytest
 from make_sets import class_folders
 
@@ -38,6 +39,25 @@ def test_run_then_skip_then_list(tmp_path, data, capsys):
     assert line.split()[-5:] == ["40", "12", "20", "4", "4"]  # runs at each scale, finished runs
     assert main(["list", "fig5", "--root", out]) == 0
     assert "images/s of the finished runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        ([], "runs     8 in runs/table3; 2 in runs/table2, which has the same runs (cell 5e-4)"),
+        (["--cell", "5e-4"], "runs     2 in runs/table2, which has the same runs (cell 5e-4)"),
+        (["--cell", "1e-4"], "runs     2 in runs/table3"),
+    ],
+)
+def test_the_folder_of_shared_runs_is_named(tmp_path, monkeypatch, capsys, cells, words):
+    make_sets.cifar100(tmp_path / "data" / "cifar-100-binary", 200, 100)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("gradcent_lab.run.scheduler.run_tasks", lambda *_, **__: [])
+    data = str(tmp_path / "data")
+    assert main(["run", "table3", "--scale", "smoke", "--data", data, *cells]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    assert words in lines
 
 
 def test_switches_cells_seeds_parts_and_numerics(tmp_path, data, capsys):

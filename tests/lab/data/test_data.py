@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import toy
+from PIL import Image
 
 from gradcent_lab.data import SETS, data_root, open_set
 from gradcent_lab.data import datasets as catalogue
@@ -85,7 +86,9 @@ def test_official_layouts(tmp_path, name):
         open_set({**spec, "train": None}, tmp_path)
 
 
-@pytest.mark.parametrize("augment", ["pad-crop-flip", "resized-crop-flip", "crop-flip", "none"])
+@pytest.mark.parametrize(
+    "augment", ["pad-crop-flip", "resized-crop-flip", "crop-flip", "centre-crop-flip", "none"]
+)
 def test_any_folder_from_disk(tmp_path, augment):
     make_sets.class_folders(tmp_path / "mine", test_name="val")
     spec = {"set": "folder", "path": str(tmp_path / "mine"), "size": 24, "resize": 30, "augment": augment}
@@ -285,7 +288,7 @@ def test_a_connection_that_breaks_off_is_not_a_disk_error(tmp_path, monkeypatch)
 
 
 def test_the_released_fine_grained_pipeline_crops_the_centre_and_flips():
-    """Short side resized, centre cropped in training too, flipped at random: the same in memory and from disk."""
+    """Centre cropped in training too, flipped at random, in memory."""
     images = torch.arange(2 * 8 * 8 * 3, dtype=torch.int64).remainder(255).to(torch.uint8).view(2, 8, 8, 3)
     made = TensorImages(
         images, torch.zeros(2), (0, 0, 0), (1, 1, 1), crop=4, flip=True, random_crop=False, train=True
@@ -295,3 +298,31 @@ def test_the_released_fine_grained_pipeline_crops_the_centre_and_flips():
     centre = images[:, 2:6, 2:6].permute(0, 3, 1, 2) / 255
     assert torch.allclose(taken[0], centre[0])
     assert torch.allclose(taken[1], centre[1].flip(-1))
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_the_released_pipeline_resizes_the_short_side(tmp_path, memory):
+    """The same from disk and in memory: a wide image keeps its proportions, and its left and right ends are cut off."""
+    ramp = np.broadcast_to(np.linspace(0, 255, 60), (40, 60)) + np.linspace(0, 40, 40)[:, None]
+    pixels = np.stack([ramp, 255 - ramp, ramp / 2], axis=-1).clip(0, 255).astype(np.uint8)
+    for split in ("train", "test"):
+        path = tmp_path / split / "wide" / "0.png"
+        path.parent.mkdir(parents=True)
+        Image.fromarray(pixels).save(path)
+    spec = {"set": "folder", "path": str(tmp_path), "size": 16, "resize": 20, "normalize": "half"}
+    released = {"square": False, "augment": "centre-crop-flip", "memory": memory}
+    train, test, _ = open_set({**spec, **released}, None)
+    resized = Image.fromarray(pixels).resize((30, 20), Image.Resampling.BILINEAR).crop((7, 2, 23, 18))
+    centre = (torch.from_numpy(np.asarray(resized).copy()).permute(2, 0, 1) / 255 - 0.5) / 0.5
+    close = {"atol": 2.1 * 2 / 255, "rtol": 0}  # two grey levels: the bounds of the window are rounded
+    assert torch.allclose(test[0][0], centre, **close)
+    torch.manual_seed(0)
+    seen = set()
+    for _ in range(20):
+        image = train[0][0]
+        mirrored = not torch.allclose(image, centre, **close)
+        assert torch.allclose(image, centre.flip(-1) if mirrored else centre, **close)
+        seen.add(mirrored)
+    assert seen == {False, True}
+    squeezed = open_set({**spec, **released, "square": True}, None)[1][0][0]
+    assert not torch.allclose(squeezed, centre, atol=0.2)

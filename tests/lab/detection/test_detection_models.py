@@ -4,6 +4,7 @@ from detection_sets import real
 from torch import nn
 
 import gradcent
+from gradcent_lab import recipes
 from gradcent_lab.detection import models
 from gradcent_lab.errors import UserError
 from gradcent_lab.run.batch_norm import batch_norms
@@ -73,6 +74,30 @@ def test_group_norm_with_weight_standardization():
     assert row["length"] == 128 * 9
     deconvolution = plan["roi_heads.mask_predictor.conv5_mask.weight"]  # (in 16, out 16, 2, 2)
     assert (deconvolution["vectors"], deconvolution["length"]) == (16, 16 * 4)
+
+
+@pytest.mark.parametrize(("choice", "kept"), [("inputs", (0, 2, 3)), ("released", (1, 2, 3))])
+def test_the_deconvolution_switch_of_table_9_chooses_the_axis_of_the_mask_head(choice, kept):
+    """The arm of table 9 on its detector: a step keeps the sums over the dims that the switch says, and no others."""
+    study = recipes.get("table9").study("smoke", {"deconvolution": choice})
+    model = models.make(study.cells[0].settings["model"], 1)
+    weight = model.roi_heads.mask_predictor.conv5_mask.weight  # (in, out, 2, 2)
+    optimizer = torch.optim.SGD(models.trained(model), lr=1.0)
+    gradcent.attach(optimizer, model, **study.arms[1].attach)
+    layout = gradcent.attached(optimizer).plan.layout(weight)
+    assert (layout == gradcent.explain(model).layout(weight)) == (choice == "inputs")
+    before = weight.detach().clone()
+    torch.manual_seed(0)
+    for parameter in models.trained(model):
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    change = weight.detach() - before
+    for dims in ((0, 2, 3), (1, 2, 3)):
+        assert (float(change.mean(dims).abs().max()) < 1e-5) == (dims == kept)
+    convolution = model.roi_heads.mask_head[0][0].weight  # the switch changes no other layer
+    assert gradcent.attached(optimizer).plan.layout(convolution) == gradcent.explain(model).layout(
+        convolution
+    )
 
 
 def test_pretrained_file_is_loaded():

@@ -72,6 +72,19 @@ def test_channels_share_groups_at_every_scale_of_table_5(scale):
         assert min(per_group, default=2) == 2
 
 
+def test_batch_norm_cancels_a_bias_and_group_norm_does_not():
+    """What the note of table 5 says about the biases of the released convolutions."""
+    torch.manual_seed(0)
+    x, bias = torch.randn(8, 4, 5, 5, dtype=torch.float64), torch.randn(4, 1, 1, dtype=torch.float64)
+    batch, group = nn.BatchNorm2d(4).double(), nn.GroupNorm(2, 4).double()
+    assert torch.allclose(batch(x + bias), batch(x))
+    assert not torch.allclose(group(x + bias), group(x), atol=0.1)
+    common = bias.view(2, 2).mean(1).repeat_interleave(2).view(4, 1, 1)  # of the two channels of a group
+    assert torch.allclose(group(x + common), group(x))
+    assert torch.allclose(group(x + bias), group(x + bias - common))
+    assert "BN cancels a bias, GN only what the biases of a group have in common" in " ".join(TABLE5.notes)
+
+
 def test_weight_standardization_is_the_authors():
     """Against the code that its authors released and MMDetection uses: divided by the unbiased std plus 1e-5."""
     weight = 1e-5 * torch.randn(4, 3, 2, 2)  # so small that the place of the 1e-5 matters

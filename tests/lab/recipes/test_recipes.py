@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gradcent_lab import models, recipes
+from gradcent_lab.analysis import paper_claims
 from gradcent_lab.data import SETS, find
 from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.study import tasks_of
@@ -201,6 +202,9 @@ def test_every_disagreement_is_a_switch():
     assert (released["data"]["augment"], released["data"]["square"]) == ("centre-crop-flip", False)
     assert released["eval_drop_last"] is True
     assert "eval_drop_last" not in fine
+    for name in ("training", "crop"):  # the released pipeline is spread over two switches
+        description = recipes.get("table7").switches[name].description
+        assert "needs both training=released and crop=released" in description
     assert settings("table8")["model"]["norm"] == "fixed statistics"
     assert "norm" not in settings("table8", bn="frozen")["model"]
     r101gn = next(c for c in recipes.get("table9").study("paper").cells if c.name == "R101GN")
@@ -210,8 +214,37 @@ def test_every_disagreement_is_a_switch():
     assert "deconvolution" not in recipes.get("table8").switches
     for name in ("table8", "table9"):
         assert "model zoo" in " ".join(recipes.get(name).notes)
+    assert (
+        "presumably so in the paper's numbers" in recipes.get("table9").switches["deconvolution"].description
+    )
     notes = " ".join(recipes.get("table2").study("paper", {"adamw": "released"}).notes)
     assert "adamw=released" in notes
+
+
+def test_cells_of_table_9_that_equal_the_model_zoo_are_named():
+    """Box and mask AP of Mask R-CNN with FPN, 1x, in the model zoo of MMDetection 1 (PyTorch style)."""
+    zoo = {"R50": (37.3, 34.2), "R101": (39.4, 35.9), "X101-32x4d": (41.1, 37.1), "X101-64x4d": (42.1, 38.0)}
+    printed = {(c.row, c.column): c.mean for c in paper_claims.claims() if c.table == 9}
+    note = next(note for note in recipes.get("table9").notes if "model zoo" in note)
+    named = note.partition(" in Table 9")[0].replace(" and ", ", ").split("of ")[-1].split(", ")
+    equal = [
+        name
+        for name, pair in zoo.items()
+        if pair == tuple(printed["w/o GC", f"{name} {metric}"] for metric in ("APb", "APm"))
+    ]
+    assert named == equal
+
+
+def test_the_released_pipeline_of_table_7_is_built(tmp_path):
+    make_sets.class_folders(tmp_path)
+    folder = {"set": "folder", "path": str(tmp_path)}
+    for crop, drops in (("centre", False), ("released", True)):
+        chosen = settings("table7", crop=crop)
+        made = recipes.get("table7").build({**chosen, "data": {**chosen["data"], **folder}}, None)
+        assert made.eval_drop_last is drops
+        steps = [type(step).__name__ for step in made.train_data.transform.transforms]
+        assert ("RandomHorizontalFlip" in steps) is drops
+        assert "CenterCrop" in steps
 
 
 def test_released_adamw_arm_is_adam(data):

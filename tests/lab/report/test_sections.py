@@ -69,6 +69,35 @@ def test_sections_are_in_the_papers_order(root):
     assert names == ["fig2", "theory", "overhead"]
 
 
+@pytest.fixture
+def shared(tmp_path):
+    """Runs of table 3 with decay 1e-4, and of table 2 with SGDM, which are table 3's with 5e-4."""
+    for task in tasks_of(recipes.get("table3").study("smoke"), None):
+        if task.config.cell in ("1e-4", "SGDM"):
+            folder = store.folder(tmp_path, task.config)
+            store.begin(folder, task.config)
+            store.finish(folder, RESULT, [{"epoch": 1, "train_loss": 1.0, "eval_metric": 1.0}])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table2", "table3"]
+    return tmp_path
+
+
+def test_one_table_keeps_the_cell_whose_runs_are_another_tables(shared, capsys):
+    assert main(["report", str(shared), "--study", "table3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    judged = [line.split()[:3] for line in lines if line.startswith("  table")]
+    assert judged == [["table3", "(smoke)", "1e-4"], ["table3", "(smoke)", "5e-4"]]
+    assert sorted(path.name for path in (shared / "report").iterdir()) == ["report.html", "table3-smoke"]
+
+
+def test_the_list_counts_the_shared_runs(shared, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main(["list", "--root", str(shared)]) == 0
+    done = {
+        line.split()[0]: line.split()[-1] for line in capsys.readouterr().out.splitlines() if line.strip()
+    }
+    assert (done["table1"], done["table2"], done["table3"], done["table4"]) == ("–", "2", "4", "2")
+
+
 def test_how_to_repeat_names_cells_seeds_and_arithmetic(tmp_path):
     """The printed command makes the very runs that the section shows."""
     recipe = recipes.get("table1")

@@ -98,6 +98,22 @@ def test_same_seed_same_bits_and_arms_share_the_start(tmp_path):
     assert numbers(one[0]) != numbers(one[1])  # and centralization does something
 
 
+@pytest.mark.parametrize(("drop", "share"), [(False, 8 / 40), (True, 0.0)])
+def test_the_last_partial_evaluation_batch_counts_unless_it_is_dropped(tmp_path, drop, share):
+    """Of 40 images in batches of 16, the released loaders leave out the last 8; only those have label 3 here."""
+    made = toy.one_epoch()
+    images, labels = made.eval_data.tensors
+    labels = torch.cat([labels[:32].clamp(max=2), torch.full((8,), 3)])
+    made = replace(
+        made,
+        eval_data=torch.utils.data.TensorDataset(images, labels),
+        metric=lambda output, target: target == 3,
+        eval_drop_last=drop,
+    )
+    (record,) = run_pairs(made, [OFF], [0], tmp_path)
+    assert record.last == pytest.approx(100 * share)
+
+
 def test_lower_is_better_takes_the_smallest(tmp_path):
     experiment = replace(
         toy.experiment(),
