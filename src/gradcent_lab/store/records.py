@@ -60,7 +60,7 @@ class RunRecord:
     best_epoch: int
     initial_weights: str
     seconds: float  # of training
-    wall_seconds: float | None = None  # of the whole run, evaluations included; None for runs of earlier versions
+    wall_seconds: float | None = None  # of the whole run; None for runs of earlier versions
     processor_seconds: float | None = None
     diverged: str = ""  # where and how the loss stopped being a number; empty for a run that finished
     metrics: tuple[str, ...] = ()  # where a run has more than one, the names under which its curves have them

@@ -223,9 +223,9 @@ def test_the_times_of_a_run_are_those_of_all_its_parts(tmp_path, monkeypatch):
     (whole,) = run_pairs(experiment(), [ON], [0], tmp_path / "whole", options=options)
     assert (whole.wall_seconds, whole.processor_seconds) == (24.0, 12.0)
     for passes_before in (3, 2, 11):
+        stopped = experiment(len(passes) + passes_before)
         with pytest.raises(KeyboardInterrupt):
-            again = experiment(len(passes) + passes_before)
-            run_pairs(again, [ON], [0], tmp_path / "parts", options=options)
+            run_pairs(stopped, [ON], [0], tmp_path / "parts", options=options)
     (resumed,) = run_pairs(experiment(), [ON], [0], tmp_path / "parts", options=options)
     assert numbers(resumed) == numbers(whole)
     assert (resumed.wall_seconds, resumed.processor_seconds) == (24.0, 12.0)
