@@ -3,6 +3,7 @@
 torch counts the operations on a network without memory (device "meta"), forward and backward. Hours at the scale of the
 paper are for a GPU; at the other scales they come from real training steps on this processor (`training_speed.py`).
 Both kinds of hours count the evaluation after every epoch, and the second one of networks with BatchNorm at the end.
+Finished runs that recorded the seconds of the whole run need no such count.
 """
 
 from __future__ import annotations
@@ -103,6 +104,7 @@ def _speed(study: Study, cell: Cell, data: Path | None) -> TrainingSpeed | None:
             settings["batch_size"],
             operations=operations,
             channels_last=study.numerics.channels_last,
+            optimizer=settings["optimizer"]["name"],
         )
     try:
         experiment = study.build(settings, data)
@@ -155,10 +157,15 @@ def forward(spec: Mapping[str, Any], classes: int, pixels: int) -> float:
 
 @dataclass(frozen=True)
 class SeenSpeed:
-    """What finished runs of a study reached: training images per second of one run, and runs at a time."""
+    """What finished runs of a study reached: training images per second of one run, and runs at a time.
+
+    whole: the seconds are those of the whole runs, evaluations included; those of runs of earlier versions are of
+        training alone.
+    """
 
     images_per_second: float
     at_a_time: int
+    whole: bool = False
 
 
 def throughput(root: Path) -> dict[tuple[str, str], SeenSpeed]:
@@ -172,10 +179,19 @@ def throughput(root: Path) -> dict[tuple[str, str], SeenSpeed]:
 
 def _seen_speed(records: Sequence[RunRecord]) -> SeenSpeed:
     """Return all images over all seconds, so that slow cells count as long as they take."""
-    lines = [line for record in records for line in record.curves if line.get("samples_per_second")]
-    seconds = sum(line["seconds"] for line in lines)
-    images = sum(line["samples_per_second"] * line["seconds"] for line in lines)
-    return SeenSpeed(images / max(seconds, 1e-9), min(_at_a_time(record.environment) for record in records))
+    timed = [record for record in records if record.wall_seconds is not None]
+    if timed:
+        seconds = sum(record.wall_seconds or 0.0 for record in timed)
+    else:
+        seconds = sum(line["seconds"] for line in _trained(records))
+    images = sum(line["samples_per_second"] * line["seconds"] for line in _trained(timed or records))
+    together = min(_at_a_time(record.environment) for record in records)
+    return SeenSpeed(images / max(seconds, 1e-9), together, bool(timed))
+
+
+def _trained(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
+    """Return the lines of all epochs that were timed."""
+    return [line for record in records for line in record.curves if line.get("samples_per_second")]
 
 
 def _at_a_time(environment: Mapping[str, Any]) -> int:
@@ -199,10 +215,11 @@ def words(study: Study, seen: SeenSpeed | None, data: Path | None = None) -> str
     parts.append(f"{images:,} training samples in total")
     if seen is not None:
         rate, together = seen.images_per_second, seen.at_a_time
-        evaluated = sum(runs.count * runs.eval_images for runs in plan_runs(study))
+        evaluated = 0.0 if seen.whole else sum(runs.count * runs.eval_images for runs in plan_runs(study))
         seconds = (images + evaluated / FORWARD_AND_BACKWARD) / rate / together
         several = f", {together} at a time" if together > 1 else ""
-        parts.append(f"{hours(seconds)} at the {rate:,.0f} images/s of the finished runs{several}")
+        included = ", evaluations included" if seen.whole else ""
+        parts.append(f"{hours(seconds)} at the {rate:,.0f} images/s of the finished runs{included}{several}")
         return ", ".join(parts)
     operations = count_operations(study)
     if operations:

@@ -1,8 +1,8 @@
 """How fast a network trains and evaluates on one core of this machine: a short probe of real training steps.
 
 Processor time is measured, not wall time, so that other programs do not distort the estimate. Classifiers of the lab
-are probed on random images, with the batch size of the study where a step is short enough and smaller batches for large
-networks. Other experiments are probed on their own data.
+are probed on random images with the optimizer of the cell, and with the batch size of the study where a step is short
+enough; smaller batches for large networks. Other experiments are probed on their own data.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from gradcent_lab.errors import UserError
 from gradcent_lab.experiment.run_config import canonical
 
 if TYPE_CHECKING:
     from torch import nn
+    from torch.optim import Optimizer
 
     from gradcent_lab.data.batches import Batch, Feed
     from gradcent_lab.experiment.spec import Experiment
@@ -42,15 +44,21 @@ def probe(
     *,
     operations: float,
     channels_last: bool,
+    optimizer: str = "SGDM",
 ) -> TrainingSpeed:
-    """Measure a network; `operations` are those of one image forward and backward. Equal questions are asked once."""
+    """Measure a network and the named optimizer; `operations` are those of one image forward and backward.
+
+    Equal questions are asked once.
+    """
     batch = max(2, min(batch_size, int(STEP_OPERATIONS / max(operations, 1.0))))
     plain = {key: value for key, value in spec.items() if key != "pretrained"}
-    return _probe(canonical(plain), classes, pixels, batch, channels_last)
+    return _probe(canonical(plain), classes, pixels, batch, channels_last, optimizer)
 
 
 @lru_cache(maxsize=64)
-def _probe(spec_text: str, classes: int, pixels: int, batch: int, channels_last: bool) -> TrainingSpeed:
+def _probe(
+    spec_text: str, classes: int, pixels: int, batch: int, channels_last: bool, optimizer_name: str
+) -> TrainingSpeed:
     import json
 
     import torch
@@ -68,7 +76,7 @@ def _probe(spec_text: str, classes: int, pixels: int, batch: int, channels_last:
         if channels_last:
             model = model.to(memory_format=torch.channels_last)
             images = images.to(memory_format=torch.channels_last)
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+        optimizer = _optimizer(optimizer_name, model)
 
         def step() -> None:
             optimizer.zero_grad()
@@ -84,6 +92,18 @@ def _probe(spec_text: str, classes: int, pixels: int, batch: int, channels_last:
         return TrainingSpeed(train, batch / _seconds(evaluate))
     finally:
         torch.set_num_threads(threads)
+
+
+def _optimizer(name: str, model: nn.Module) -> Optimizer:
+    """Return the optimizer of this name, or SGDM where its package is not installed."""
+    from gradcent_lab.experiment import optimizers
+
+    spec = {"name": name, "lr": 1e-3, "weight_decay": 1e-4}
+    split = optimizers.groups(spec)
+    try:
+        return optimizers.optimizer(spec)(split(model) if split else model.parameters())
+    except UserError:
+        return _optimizer("SGDM", model)
 
 
 def probe_experiment(experiment: Experiment) -> TrainingSpeed:

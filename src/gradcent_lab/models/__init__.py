@@ -35,6 +35,7 @@ NETWORKS: dict[str, tuple[Callable[..., nn.Module], str, int]] = {
     "R101": (partial(ResidualNet, Bottleneck, (3, 4, 23, 3)), "width", 64),
     "X29": (partial(ResidualNet, Bottleneck, (3, 3, 3), **_RESNEXT), "width", 256),
     "V11": (PlainNet, "width", 64),
+    "D63": (partial(DenseNet, (3, 6, 12, 8)), "growth", 32),
     "D121": (partial(DenseNet, (6, 12, 24, 16)), "growth", 32),
 }
 FROM_TORCHVISION = ("resnet18", "resnet34", "resnet50", "resnet101")

@@ -22,6 +22,8 @@ class Position:
     total_seconds: float
     initial_weights: str
     batches: str = ""  # hashes of the first batches of this epoch
+    wall_seconds: float = 0.0  # of the whole run when the checkpoint was written
+    processor_seconds: float = 0.0
 
     def problem(self, epochs: int, steps: int) -> str | None:
         """Return what cannot be true of a run of `epochs` epochs of `steps` steps; None if all is well."""

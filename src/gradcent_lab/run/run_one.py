@@ -19,6 +19,7 @@ from gradcent_lab.names import check_label
 from gradcent_lab.run.accelerator import Options, on_cpu
 from gradcent_lab.run.progress import Progress, SilentProgress
 from gradcent_lab.run.rank_agreement import RankAgreement
+from gradcent_lab.run.run_clock import RunClock
 from gradcent_lab.store import records as store
 from gradcent_lab.store import run_lock
 from gradcent_lab.store.atomic_files import make_folder, storage_errors, write_json
@@ -67,6 +68,7 @@ def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any
     config = task.config
     check = lock.check if lock is not None else (lambda: None)
     progress.run_started(config)
+    clock = RunClock()
     made = task.make()
     check_label(made.metric_name, "the metric's name")
     if isinstance(made, Measurement):
@@ -94,12 +96,13 @@ def _run(task: Task, path: Path, options: Options, progress: Progress, lock: Any
             config,
             path,
             options=options,
+            clock=clock,
             epoch_done=lambda metrics: progress.epoch_done(config, metrics),
             before_write=check,
         )
     if lock is not None:
         check()
-        store.finish(path, result, curves)
+        store.finish(path, {**result, **clock.result()}, curves)
         run_lock.clear(path)
         progress.run_finished(store.load_run(path))
 

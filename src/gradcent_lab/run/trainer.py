@@ -31,6 +31,7 @@ from gradcent_lab.run.epoch_metrics import Meters
 from gradcent_lab.run.example_plan import attach_options
 from gradcent_lab.run.position import Position
 from gradcent_lab.run.rank_agreement import RankAgreement
+from gradcent_lab.run.run_clock import RunClock
 from gradcent_lab.run.stop_signal import Terminated
 from gradcent_lab.store.atomic_files import write_lines
 
@@ -43,12 +44,13 @@ def train(
     folder: Path,
     *,
     options: Options,
+    clock: RunClock,
     epoch_done: Callable[[Mapping[str, Any]], None],
     before_write: Callable[[], None],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Train to the end, from the checkpoint if there is one; return the result and the curves."""
     with deterministic(), stop_signal.deferred():
-        session = _Session(experiment, config, folder, options)
+        session = _Session(experiment, config, folder, options, clock)
         try:
             return session.run(epoch_done, before_write)
         finally:
@@ -58,8 +60,11 @@ def train(
 class _Session:
     """The prepared objects of one run."""
 
-    def __init__(self, experiment: Experiment, config: RunConfig, folder: Path, options: Options) -> None:
+    def __init__(
+        self, experiment: Experiment, config: RunConfig, folder: Path, options: Options, clock: RunClock
+    ) -> None:
         self.experiment, self.config, self.folder, self.options = experiment, config, folder, options
+        self.clock = clock
         self.accelerator = make_accelerator(config, options, folder)
         world, rank = self.accelerator.num_processes, self.accelerator.process_index
         self.agreement = RankAgreement(world, rank)
@@ -327,6 +332,7 @@ class _Session:
     def _save(self, position: Position, meters: Meters) -> None:
         states = (self.bare, self.optimizer, self.scheduler)
         path, run_id = self.folder / "checkpoint.pt", self.config.run_id
+        position.wall_seconds, position.processor_seconds = self.clock.read()
         checkpoint.save(path, run_id, self.accelerator, *states, vars(position), meters.state())
         self._last_write = time.monotonic()
 
@@ -349,4 +355,5 @@ class _Session:
             raise UserError(
                 f"{path} started from other initial weights than this code builds: delete it to start again"
             )
+        self.clock.add(position.wall_seconds, position.processor_seconds)
         return position, meters

@@ -28,6 +28,7 @@ _RESULT: dict[str, Any] = {
     "initial_weights": str,
     "seconds": _NUMBER,
 }
+_RUN_TIMES: dict[str, Any] = {"wall_seconds": _NUMBER, "processor_seconds": _NUMBER}  # newer runs have them
 _NUMERICS: dict[str, Any] = {"precision": str, "compile": bool, "channels_last": bool}
 # quantities of a line of metrics.jsonl that tables and figures compute with, where a line has them
 CURVES: dict[str, Any] = {
@@ -58,6 +59,7 @@ def check_types(
     if type(config["settings"].get("epochs", 0)) is not int:
         raise Damaged(_message(folder / "config.json", "settings.epochs is not a whole number"))
     _check(folder / "result.json", result, _RESULT)
+    _check(folder / "result.json", result, {name: _RUN_TIMES[name] for name in _RUN_TIMES if name in result})
     metrics = result.get("metrics", [])
     if not isinstance(metrics, list) or not all(isinstance(name, str) for name in metrics):
         raise Damaged(_message(folder / "result.json", "metrics is not a list of names"))

@@ -59,7 +59,9 @@ class RunRecord:
     path: Path
     best_epoch: int
     initial_weights: str
-    seconds: float
+    seconds: float  # of training
+    wall_seconds: float | None = None  # of the whole run; None for runs of earlier versions
+    processor_seconds: float | None = None
     diverged: str = ""  # where and how the loss stopped being a number; empty for a run that finished
     metrics: tuple[str, ...] = ()  # where a run has more than one, the names under which its curves have them
     recipe: RecipeInfo | None = None  # None for a user's own experiment, and for runs of earlier versions
@@ -162,6 +164,8 @@ def load_run(path: Path) -> RunRecord:
         best_epoch=result["best_epoch"],
         initial_weights=result["initial_weights"],
         seconds=result["seconds"],
+        wall_seconds=result.get("wall_seconds"),
+        processor_seconds=result.get("processor_seconds"),
         diverged=str(result.get("diverged", "")),
         metrics=tuple(result.get("metrics", ())),
         # a file that the seal does not cover is not read

@@ -30,6 +30,13 @@ def test_parameter_counts(name):
     assert sum(p.numel() for p in model.parameters()) == COUNTS[name]
 
 
+@pytest.mark.parametrize("name", ["D63", "D121"])
+def test_dense_networks_have_the_layers_of_their_name(name):
+    with torch.device("meta"):
+        model = models.make({"name": name, "growth": 4}, 100)
+    assert sum(isinstance(m, nn.Conv2d | nn.Linear) for m in model.modules()) == int(name[1:])
+
+
 def test_stems_and_shapes_of_the_cifar_forms():
     with torch.device("meta"):
         plain, grouped = models.make({"name": "R18"}, 100), models.make({"name": "X29"}, 100)

@@ -310,18 +310,41 @@ def test_wrong_names_are_named():
         recipes.get("table1").study("smoke", {"layers": "fc"})
 
 
-def test_a_cell_that_several_tables_show_is_run_once(tmp_path):
+def test_weight_decay_changes_the_weights_of_table_3_at_mini():
+    """Σ lr·λ/(1 − β) over the steps, by hand: 312 steps of 32 images per epoch, the rate a tenth after each drop.
+
+    Decay alone multiplies the weights by exp(−Σ). Below about 0.1 none of the decays of the table does anything.
+    """
+    study = recipes.get("table3").study("mini")
+    sums = {}
+    for cell in study.cells:
+        chosen = cell.settings
+        steps = chosen["data"]["train"] // chosen["batch_size"]
+        rate, total = chosen["optimizer"]["lr"], 0.0
+        for epoch in range(chosen["epochs"]):
+            dropped = sum(epoch >= drop for drop in chosen["schedule"]["milestones"])
+            total += steps * rate * 0.1**dropped * chosen["optimizer"]["weight_decay"] / (1 - 0.9)
+        sums[cell.name] = total
+    assert sums["5e-4"] >= 0.5
+    assert sums["0"] == 0.0
+    for words in ("batch 32", "6 epochs of 312 steps", "divided by 10 after epochs 4 and 5"):
+        assert words in study.scale.description
+    assert (steps, chosen["epochs"], chosen["schedule"]["milestones"]) == (312, 6, [4, 5])
+
+
+@pytest.mark.parametrize("scale", ["paper", "mini"])
+def test_a_cell_that_several_tables_show_is_run_once(scale):
     """Table 2's SGDM is Table 3's 5e-4 and Table 4's SGDM 0.1; its Adam is Table 4's Adam 0.001."""
     runs = {}
     for name in ("table2", "table3", "table4"):
-        for task in tasks_of(recipes.get(name).study("paper"), None):
+        for task in tasks_of(recipes.get(name).study(scale), None):
             runs.setdefault(task.config.run_id, []).append((name, task.config.cell))
     several = {tuple(tables) for tables in runs.values() if len(tables) > 1}
     assert several == {
         (("table2", "SGDM"), ("table3", "SGDM"), ("table4", "SGDM")),
         (("table2", "Adam"), ("table4", "Adam")),
     }
-    assert len(runs) == 320 - 60
+    assert len(runs) == {"paper": 320 - 60, "mini": 160 - 30}[scale]
 
 
 def test_runs_of_a_shared_cell_appear_in_each_table_and_count_once(tmp_path):

@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,10 +22,14 @@ from torch import nn
 import gradcent
 from gradcent_lab.data import random_streams
 from gradcent_lab.errors import UserError
-from gradcent_lab.experiment.run_config import OFF, ON, Arm, Numerics
+from gradcent_lab.experiment.run_config import OFF, ON, Arm, Numerics, RunConfig
+from gradcent_lab.experiment.spec import Measurement
+from gradcent_lab.experiment.study import Task
 from gradcent_lab.run import accelerator as runtime
+from gradcent_lab.run import run_clock
 from gradcent_lab.run.accelerator import Options
 from gradcent_lab.run.progress import SilentProgress
+from gradcent_lab.run.run_one import run_task
 from gradcent_lab.run.scheduler import run_pairs
 from gradcent_lab.store import records as store
 
@@ -213,6 +218,48 @@ def test_stopped_in_every_epoch_and_resumed(tmp_path):
     (resumed,) = run_pairs(toy.experiment(), [ON], [0], tmp_path / "b", options=options)
     assert numbers(resumed) == numbers(whole)
     assert not (resumed.path / "checkpoint.pt").exists()
+
+
+def test_the_times_of_a_run_are_those_of_all_its_parts(tmp_path, monkeypatch):
+    """On a clock that runs 1 s, and 0.5 s of the processor, per pass: 4 epochs of 4 training and 2 test batches."""
+    passes = []
+    clock = SimpleNamespace(monotonic=lambda: 1.0 * len(passes), process_time=lambda: 0.5 * len(passes))
+    monkeypatch.setattr(run_clock, "time", clock)
+
+    def experiment(last_pass=None):
+        def forward(model, x, _):
+            if len(passes) == last_pass:
+                raise KeyboardInterrupt
+            passes.append(1)
+            return model(x)
+
+        return replace(toy.experiment(), forward=forward, eval_batch_size=20, settings={"name": "toy"})
+
+    options = Options(checkpoint_seconds=0.0)  # a checkpoint after every step
+    (whole,) = run_pairs(experiment(), [ON], [0], tmp_path / "whole", options=options)
+    assert (whole.wall_seconds, whole.processor_seconds) == (24.0, 12.0)
+    for passes_before in (3, 2, 11):
+        stopped = experiment(len(passes) + passes_before)
+        with pytest.raises(KeyboardInterrupt):
+            run_pairs(stopped, [ON], [0], tmp_path / "parts", options=options)
+    (resumed,) = run_pairs(experiment(), [ON], [0], tmp_path / "parts", options=options)
+    assert numbers(resumed) == numbers(whole)
+    assert (resumed.wall_seconds, resumed.processor_seconds) == (24.0, 12.0)
+
+
+def test_a_measurement_has_its_times(tmp_path):
+    def measure(seed, arm):
+        began = time.process_time()
+        while time.process_time() - began < 0.05:
+            pass
+        time.sleep(0.2)
+        return 1.0, [{"value": 1.0}]
+
+    config = RunConfig("measured", "cell", OFF, 0, "own", {})
+    task = Task(config, lambda: Measurement(measure, "ms", higher_is_better=False))
+    record = run_task(task, tmp_path, Options(), SilentProgress())
+    assert record.wall_seconds >= 0.25
+    assert 0.05 <= record.processor_seconds < record.wall_seconds
 
 
 def test_what_a_killed_process_was_writing_goes_when_the_run_is_finished(tmp_path):

@@ -89,6 +89,11 @@ def test_whole_runs_load(runs):
     assert len(store.load(runs)) == 2
 
 
+def test_runs_of_earlier_versions_load_without_the_times_of_the_whole_run(tmp_path):
+    record = store.load_run(stored(tmp_path, [1.0]))
+    assert (record.wall_seconds, record.processor_seconds) == (None, None)
+
+
 @pytest.mark.parametrize("name", ["config.json", "environment.json", "metrics.jsonl", "result.json"])
 def test_a_changed_digit_is_noticed(runs, name):
     path = next(runs.glob(f"toy/*/{name}"))
@@ -218,6 +223,8 @@ def test_every_kind_of_damage_is_one_line(runs, name, damage):
         ("result.json", "best_epoch", None),
         ("result.json", "metric_name", "x" * 10_000),
         ("result.json", "seconds", []),
+        ("result.json", "wall_seconds", "3"),
+        ("result.json", "processor_seconds", None),
         ("result.json", "metrics", [1]),
         ("config.json", "arm", "on"),
         ("config.json", "arm", {"name": 1, "attach": None}),
