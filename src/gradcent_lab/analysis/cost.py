@@ -47,16 +47,13 @@ def plan_runs(study: Study) -> Iterator[Runs]:
         if tuning is None:
             yield Runs(cell, len(arms) * len(study.seeds), train, _with_control(cell, train, test))
             continue
-        followers = sum(arm.name in tuning.follow for arm in arms)
-        tuned = len(arms) - followers
+        tuned = sum(arm.name not in tuning.follow for arm in arms)
         grids = [grid for grid in (tuning.grid_of(cell), tuning.beyond) if grid]
         points = sum(math.prod(len(values) for values in grid.values()) for grid in grids)
         kept, held_out = (1 - HELD_OUT) * train, HELD_OUT * train
         held_out = _with_control(cell, kept, held_out)
         yield Runs(cell, tuned * points * len(tuning.seeds), kept, held_out)
-        later = len(study.seeds[: tuning.follow_seeds])
-        count = tuned * len(study.seeds) + followers * later
-        yield Runs(cell, count, train, _with_control(cell, train, test))
+        yield Runs(cell, len(arms) * len(study.seeds), train, _with_control(cell, train, test))
 
 
 def count_runs(study: Study) -> int:

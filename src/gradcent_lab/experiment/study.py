@@ -39,14 +39,12 @@ class Tuning:
     seeds: the tuning seeds, which the comparison must not use.
     follow: arm → the tuned arm whose values it takes, for arms that show where the effect of that arm comes from.
         They run after the tuned arms.
-    follow_seeds: how many of the comparison's seeds those arms run; None for all.
     """
 
     grid: Mapping[str, tuple[float, ...]]
     beyond: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     seeds: tuple[int, ...] = (10_000, 10_001)
     follow: Mapping[str, str] = field(default_factory=dict)
-    follow_seeds: int | None = None
 
     def grid_of(self, cell: Cell) -> Mapping[str, tuple[float, ...]]:
         """Return the grid of a cell."""

@@ -98,10 +98,9 @@ def comparison_tasks(study: Study, tuned: TunedCells, data: Path | None) -> list
             cell for cell in cells if cell.arms
         )  # a cell without arms of its own would get the study's
 
-    later = final.seeds[: tuning.follow_seeds]
     return [
         *tasks_of(replace(final, cells=part(False)), data),
-        *tasks_of(replace(final, cells=part(True), seeds=later), data),
+        *tasks_of(replace(final, cells=part(True)), data),
     ]
 
 

@@ -33,7 +33,7 @@ def build(settings, data):
 
 
 def study():
-    tuning = Tuning({"lr": RATES}, seeds=(10_000, 10_001), follow={"hidden": "all"}, follow_seeds=1)
+    tuning = Tuning({"lr": RATES}, seeds=(10_000, 10_001), follow={"hidden": "all"})
     scale = Scale("mini", "two classes", tuning=tuning)
     cell = Cell("net", {"optimizer": {"lr": 1.0}, "epochs": 2, "batch_size": 16})
     return Study("toy", scale, (cell,), (OFF, ALL, HIDDEN), (0, 1), build)
