@@ -131,18 +131,34 @@ def test_metric_at(lines: list[dict], level: float) -> float:
 test_metric_at.__test__ = False
 
 
-def test_the_chosen_rates_are_those_of_the_held_out_runs():
-    rates: dict[str, dict[float, list[float]]] = {"off": {}, "all": {}}
-    for path in (STUDIES / "few-images-tuning").iterdir():
+# study, cell, title on the page, the rates of the grid
+GRIDS = (
+    ("few-images", "R18", "ResNet-18, 5,000 images, tuned", (0.03, 0.1, 0.3)),
+    ("norms", "BN", "ResNet-8 with BN, tuned", (0.1, 0.3, 1.0)),
+    ("norms", "GN (8 groups)", "ResNet-8 with GN of 8 groups, tuned", (0.1, 0.3, 1.0)),
+    ("characters", "transformer", "Character transformer, AdamW, tuned", (0.001, 0.003, 0.01)),
+)
+
+
+@pytest.mark.parametrize(("study", "cell", "title", "grid"), GRIDS)
+def test_the_chosen_rates_are_those_of_the_held_out_runs(study, cell, title, grid):
+    results: dict[str, dict[float, list[float]]] = {"off": {}, "all": {}}
+    for path in (STUDIES / f"{study}-tuning").iterdir():
         config = json.loads((path / "config.json").read_text())
-        last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["eval_metric"]
         rate = config["settings"]["optimizer"]["lr"]
-        if rate <= 0.3:  # the grid
-            rates[config["arm"]["name"]].setdefault(rate, []).append(last)
-    best = {arm: max(found, key=lambda rate: statistics.fmean(found[rate])) for arm, found in rates.items()}
-    line = re.search(r"^- ResNet-18, 5,000 images, tuned: chosen .*$", PAGE.read_text(), re.MULTILINE)[0]
-    assert f"without GC {best['off']:g} ({statistics.fmean(rates['off'][best['off']]):.1f} %)" in line
-    assert f"with GC {best['all']:g} ({statistics.fmean(rates['all'][best['all']]):.1f} %)" in line
+        if config["cell"] == f"{cell}, lr {rate:g}":
+            last = json.loads((path / "metrics.jsonl").read_text().splitlines()[-1])["eval_metric"]
+            results[config["arm"]["name"]].setdefault(rate, []).append(last)
+    line = re.search(rf"^- {re.escape(title)}: chosen .*$", PAGE.read_text(), re.MULTILINE)[0]
+    for arm, words in (("off", "without GC"), ("all", "with GC")):
+        means = {rate: statistics.fmean(values) for rate, values in results[arm].items()}
+        best = max(grid, key=lambda rate: means[rate])
+        assert f"{words} {best:g} ({means[best]:.1f} %)" in line
+        further = [rate for rate in means if rate not in grid]
+        if best in (grid[0], grid[-1]) and further:
+            word = "better" if means[further[0]] > means[best] else "worse"
+            assert f"{words} (the next rate is {word})" in line
+            assert f"{words} {further[0]:g} ({means[further[0]]:.1f} %" in line
 
 
 def test_the_readme_opens_with_the_tuned_comparison_of_the_most_steps():

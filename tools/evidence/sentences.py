@@ -9,6 +9,7 @@ from typing import Any
 from evidence.programme import ARMS, IN_ALL_LAYERS, Results
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.statistics import Comparison, compare
+from gradcent_lab.analysis.tuning import GridPoint, TunedArm
 from gradcent_lab.report.tables import signed
 from gradcent_lab.report.wording import divergence_sentence
 
@@ -152,11 +153,24 @@ def generalization_text(finding: Finding) -> str:
 
 
 def edge_text(result: Results, cell: str) -> str:
-    """Which arms chose the highest or lowest rate of their grid; empty if none or if nothing was tuned."""
+    """Which arms chose the highest or lowest rate of their grid, and what the next rate did; empty if none did."""
     if not result.is_tuned(cell):
         return ""
-    edges = [arm_label(arm.arm) for arm in result.tuned_arms(cell) if arm.at_edge()]
+    beyond = {arm.arm: arm.points for arm in result.beyond_arms(cell)}
+    edges = []
+    for arm in result.tuned_arms(cell):
+        if arm.at_edge():
+            edges.append(f"{arm_label(arm.arm)}{_next_rate(arm, beyond.get(arm.arm, ()))}")
     return f"Chosen rate at the end of the grid {' and '.join(edges)}." if edges else ""
+
+
+def _next_rate(arm: TunedArm, beyond: Sequence[GridPoint]) -> str:
+    """Whether the rates beyond the grid are worse than the chosen one, if they have run."""
+    if not beyond:
+        return ""
+    sign = 1.0 if arm.higher_is_better else -1.0
+    better = any(sign * (point.mean - arm.best.mean) > 0 for point in beyond)  # NaN where a run diverged
+    return " (the next rate is better)" if better else " (the next rate is worse)"
 
 
 def arm_label(arm: str) -> str:

@@ -88,7 +88,7 @@ def test_recipes_without_a_mini_scale_train_no_pairs():
     assert {n for n in recipes.RECIPES if all(s.name != "mini" for s in recipes.get(n).scales)} == NO_PAIRS
 
 
-# images per second of training on one core, for which the scales are planned; measured beside R8, the best of four probes
+# images per second of training on one core, for which the scales are planned: the best of four probes, beside R8
 SPEEDS = {
     "R8 of 16, batch 128": 700,
     "R8 of 16, batch 32": 660,
