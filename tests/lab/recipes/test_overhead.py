@@ -60,18 +60,6 @@ def test_overhead_is_the_ratio_to_the_network_without_gc_in_the_same_run():
     ]
 
 
-def test_runs_of_two_networks_timed_gradcents_kernels():
-    """The form of earlier versions; once there are runs of three networks, only those are shown."""
-    old = [run("off", **{"": 1.0, "reference_": 1.0}), run("on", **{"": 1.2, "reference_": 1.0})]
-    (table,) = tables.overhead(old)
-    assert [row[1:3] for row in table.rows] == [
-        ("with GC, gradcent's kernels", "+20.00 % (+20.00 to +20.00)"),
-        ("without GC (noise)", "+0.00 % (+0.00 to +0.00)"),
-    ]
-    (table,) = tables.overhead([*old, run("on", **{"": 1.1, "default_": 1.05, "reference_": 1.0})])
-    assert [row[2] for row in table.rows][:2] == ["+10.00 % (+10.00 to +10.00)", "+5.00 % (+5.00 to +5.00)"]
-
-
 @pytest.mark.parametrize("arm", [OFF, ON])
 def test_overhead_times_three_networks_in_turn(arm, monkeypatch):
     """All networks of a run take the same number of steps, each first and last, and only those of the arm have GC."""

@@ -36,14 +36,11 @@ def theorem_checks(records: Sequence[RunRecord]) -> list[Table]:
 def overhead(records: Sequence[RunRecord]) -> list[Table]:
     """Return what GC adds to a training step and to the optimizer step, in percent (section 3.4)."""
     rows = []
-    # runs of earlier versions time two networks: the one with GC has gradcent's kernels and no prefix
-    three = [record for record in records if "default_seconds" in record.curves[0]]
-    torchs, default = ("with GC, torch's fused step", ""), ("with GC, gradcent's kernels", "default_")
-    with_gc = (torchs, default) if three else ((default[0], ""),)
-    for cell in dict.fromkeys(record.cell for record in three or records):
-        off, on = split_arms([record for record in three or records if record.cell == cell])
+    for cell in dict.fromkeys(record.cell for record in records):
+        off, on = split_arms([record for record in records if record.cell == cell])
         for runs, label, prefix in (
-            *((on, *network) for network in with_gc),
+            (on, "with GC, torch's fused step", ""),
+            (on, "with GC, gradcent's kernels", "default_"),
             (off, "without GC (noise)", ""),
         ):
             if not runs:
