@@ -58,7 +58,7 @@ def test_a_tuned_study_chooses_by_held_out_results_and_compares_on_fresh_seeds(t
         run_tasks(tasks, tmp_path)
 
     tuned.run_tuned(study(), tmp_path, None, run)
-    assert parts == [("toy-tuning", 8), ("toy", 2 * 2 + 1)]
+    assert parts == [("toy-tuning", 8), ("toy", 2 * 2 + 2)]
     chosen = tuned.choose(study(), store.load(tmp_path, "toy-tuning"))["net"]
     means = {(r.arm, r.config["settings"]["optimizer"]["lr"]): [] for r in store.load(tmp_path, "toy-tuning")}
     for record in store.load(tmp_path, "toy-tuning"):
