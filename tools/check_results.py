@@ -163,24 +163,25 @@ def main(arguments: list[str] | None = None) -> int:
     failed = 0
     for record in chosen:
         arm = f"{record.study}, {record.cell}, {record.arm}, seed {record.seed} ({record.path.name})"
+        print(f"  {arm}, which took {record.seconds:.0f} s", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             again = repeat(record, Path(folder), data_root(args.data))
             changed, compared = differences(record, again)
         other = other_machine(record, again)
         if not changed and compared:
-            print(f"  equal to the last bit, {compared:,} values: {arm}")
+            print(f"    equal to the last bit, {compared:,} values")
         elif not compared:
             failed += 1
-            print(f"  NOTHING to compare: {arm}")
+            print("    NOTHING to compare")
         elif "instruction_set" not in record.environment:
-            print(f"  differs; {NOT_JUDGED}: {arm}")
+            print(f"    differs; {NOT_JUDGED}")
         elif other:
-            print(f"  differs, on another kind of machine ({'; '.join(other)}): {arm}")
+            print(f"    differs, on another kind of machine ({'; '.join(other)})")
         else:
             failed += 1
-            print(f"  DIFFERS on the same kind of machine: {arm}")
+            print("    DIFFERS on the same kind of machine")
         for line in changed[:6]:
-            print(f"    {line}")
+            print(f"      {line}")
     return int(failed > 0)
 
 
