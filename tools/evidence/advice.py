@@ -47,8 +47,13 @@ def summary(results: Sequence[Results], demo: Sequence[dict[str, str]]) -> list[
     """One line per subject: whether to switch GC on there, and the numbers that say so."""
     lines = []
     for subject in SUBJECTS:
-        found = [(r, f) for r in results if r.experiment.subject == subject for f in r.main_findings()]
-        lines.append(f"**{subject}: {_word([f for _, f in found])}**{_numbers(found)}")
+        mine = [result for result in results if result.experiment.subject == subject]
+        found = [(result, finding) for result in mine for finding in result.main_findings()]
+        missing = sum(len(result.study.cells) for result in mine) - len(found)
+        word = _word([finding for _, finding in found])
+        if found and missing:
+            word = f"{word.removesuffix('.')}, as far as it has run."
+        lines.append(f"**{subject}: {word}**{_numbers(found)}")
     hurt = _brightness_rows(demo)
     if hurt:
         everywhere, hidden = hurt
@@ -77,7 +82,7 @@ def _numbers(found: Sequence[tuple[Results, Finding]]) -> str:
     """The effect of a single comparison; for several, how they are distributed."""
     if len(found) == 1:
         result, finding = found[0]
-        return f" {effect_text(finding)} points, {verdict_text(finding)} (`{result.experiment.recipe}`)."
+        return f" {result.title(finding.cell)}: {effect_text(finding)} points, {verdict_text(finding)}."
     differences = sorted(f.comparison.difference for _, f in found if f.comparison)
     if not differences:
         return ""

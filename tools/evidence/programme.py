@@ -14,7 +14,7 @@ from gradcent_lab.analysis.findings import Finding, Rules, findings
 from gradcent_lab.analysis.statistics import Comparison, compare
 from gradcent_lab.analysis.tuning import TunedArm, grid_points, tuned_arms
 from gradcent_lab.experiment.run_config import OFF, Arm
-from gradcent_lab.experiment.study import Study, tasks_of
+from gradcent_lab.experiment.study import Cell, Study, tasks_of
 from gradcent_lab.recipes import tuned
 from gradcent_lab.store import records as store
 from gradcent_lab.store.records import RunRecord
@@ -260,8 +260,10 @@ class Results:
         return [arm.name for arm in self._arms_of(cell) if arm.name != OFF.name]
 
     def _arms_of(self, cell: str) -> tuple[Arm, ...]:
-        found = next(c for c in self.study.cells if c.name == cell)
-        return found.arms or self.study.arms
+        return self._cell(cell).arms or self.study.arms
+
+    def _cell(self, name: str) -> Cell:
+        return next(cell for cell in self.study.cells if cell.name == name)
 
     @property
     def planned_pairs(self) -> int:
@@ -285,7 +287,9 @@ class Results:
         tuning = self.study.scale.tuning
         if tuning is None:
             return []
-        return self._tuned_arms(cell, tuned.tuning_study, self._grid(cell), self.tuning_records)
+        return self._tuned_arms(
+            cell, tuned.tuning_study, tuning.grid_of(self._cell(cell)), self.tuning_records
+        )
 
     def is_tuned(self, cell: str) -> bool:
         """Whether every tuning run of a cell is finished, so that its rates are chosen."""
@@ -302,7 +306,9 @@ class Results:
         tuning = self.study.scale.tuning
         if tuning is None:
             return []
-        return self._tuned_arms(cell, tuned.beyond_study, tuning.beyond, self.beyond_records)
+        return self._tuned_arms(
+            cell, tuned.beyond_study, tuning.beyond_of(self._cell(cell)), self.beyond_records
+        )
 
     @property
     def planned_beyond(self) -> int:
@@ -310,10 +316,6 @@ class Results:
         if self.study.scale.tuning is None:
             return 0
         return len(tasks_of(tuned.beyond_study(self.study), None))
-
-    def _grid(self, cell: str) -> tuned.Grid:
-        assert self.study.scale.tuning is not None
-        return self.study.scale.tuning.grid_of(next(c for c in self.study.cells if c.name == cell))
 
     @property
     def _follow(self) -> Mapping[str, str]:

@@ -48,7 +48,7 @@ def plan_runs(study: Study) -> Iterator[Runs]:
             yield Runs(cell, len(arms) * len(study.seeds), train, _with_control(cell, train, test))
             continue
         tuned = sum(arm.name not in tuning.follow for arm in arms)
-        grids = [grid for grid in (tuning.grid_of(cell), tuning.beyond) if grid]
+        grids = [grid for grid in (tuning.grid_of(cell), tuning.beyond_of(cell)) if grid]
         points = sum(math.prod(len(values) for values in grid.values()) for grid in grids)
         kept, held_out = (1 - HELD_OUT) * train, HELD_OUT * train
         held_out = _with_control(cell, kept, held_out)

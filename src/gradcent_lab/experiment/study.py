@@ -35,7 +35,7 @@ class Tuning:
 
     grid: option of the optimizer → the values to try; every tuned arm gets all of them. A cell may have its own.
     beyond: values outside the grid that every tuned arm runs too. They choose nothing: they show whether an arm whose
-        best value is at an end of the grid would do better outside.
+        best value is at an end of the grid would do better outside. A cell may have its own.
     seeds: the tuning seeds, which the comparison must not use.
     follow: arm → the tuned arm whose values it takes, for arms that show where the effect of that arm comes from.
         They run after the tuned arms.
@@ -49,6 +49,10 @@ class Tuning:
     def grid_of(self, cell: Cell) -> Mapping[str, tuple[float, ...]]:
         """Return the grid of a cell."""
         return self.grid if cell.grid is None else cell.grid
+
+    def beyond_of(self, cell: Cell) -> Mapping[str, tuple[float, ...]]:
+        """Return the values outside the grid of a cell."""
+        return self.beyond if cell.beyond is None else cell.beyond
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class Cell:
     settings: Mapping[str, Any]
     arms: tuple[Arm, ...] | None = None  # replaces the study's arms
     grid: Mapping[str, tuple[float, ...]] | None = None  # replaces the grid of the scale's tuning
+    beyond: Mapping[str, tuple[float, ...]] | None = None  # replaces its values outside the grid
     source: Source | None = None  # set where the runs are those of another study's cell
 
     @property

@@ -24,6 +24,8 @@ OPTIMIZERS: dict[str, tuple[float, tuple[float, ...]]] = {
     "Lion": (1e-2, (1e-4, 3e-4, 1e-3)),
     "Muon": (1e-3, (1e-3, 3e-3, 1e-2)),  # timm scales the update to AdamW's
 }
+# the next rate where the tuning chose the highest one of the grid
+BEYOND = {"AdamW": 3e-2}
 SCALES = (
     Scale(
         "mini",
@@ -51,7 +53,10 @@ def _cell(name: str, scale: Scale) -> Cell:
         arms = tuple(
             replace(arm, attach={**arm.attach, "decay": "decoupled"}) if arm.attach else arm for arm in ARMS
         )
-    return Cell(name, settings, arms, {"lr": rates if scale.name == "mini" else rates[:1]})
+    if scale.name != "mini":
+        return Cell(name, settings, arms, {"lr": rates[:1]})
+    beyond = {"lr": (BEYOND[name],)} if name in BEYOND else None
+    return Cell(name, settings, arms, {"lr": rates}, beyond)
 
 
 RECIPE = Recipe(

@@ -34,7 +34,7 @@ def tuning_study(study: Study) -> Study:
 
 def beyond_study(study: Study) -> Study:
     """Return the same for the values outside the grid, which choose nothing; it has no cells if there are none."""
-    return _points_study(study, lambda _: _tuning(study).beyond)
+    return _points_study(study, _tuning(study).beyond_of)
 
 
 def _points_study(study: Study, values_of: Callable[[Cell], Grid]) -> Study:
