@@ -235,11 +235,13 @@ def words(study: Study, seen: SeenSpeed | None, data: Path | None = None) -> str
 def hours(seconds: float) -> str:
     """Return a duration in a readable unit.
 
-    >>> hours(20), hours(600), hours(9000), hours(400_000), hours(1e8)
-    ('under a minute', '10 minutes', '2.5 hours', '4.6 days', '3.2 years')
+    >>> hours(20), hours(80), hours(600), hours(9000), hours(400_000), hours(1e8)
+    ('under a minute', '80 seconds', '10 minutes', '2.5 hours', '4.6 days', '3.2 years')
     """
     if seconds < 60:
         return "under a minute"
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
     if seconds < 5400:
         return f"{seconds / 60:.0f} minutes"
     for most, unit, name in ((48, 3600, "hours"), (730, 86_400, "days")):
