@@ -27,6 +27,7 @@ from gradcent_lab.report.figures.style import (
     new_figure,
     styled,
 )
+from gradcent_lab.report.wording import NBSP
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -323,8 +324,8 @@ def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 def _panel_title(result: Results, cell: str, more: str) -> str:
     """What a panel shows, in lines that fit above it."""
-    title = result.title(cell).removesuffix(", tuned")
-    return textwrap.fill(f"{title}, {more}" if more else title, 27)
+    title = result.title(cell).removesuffix(", tuned").replace("lr ", f"lr{NBSP}")
+    return textwrap.fill(f"{title}, {more.replace(' ', NBSP)}" if more else title, 27)
 
 
 FIGURES: dict[str, Callable[[Sequence[Results]], Any]] = {"forest": forest, "rates": rates, "curves": curves}

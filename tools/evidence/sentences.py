@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evidence.programme import ARMS, IN_ALL_LAYERS, Results
+from evidence.programme import ARMS, IN_ALL_LAYERS, OPTIMIZERS, SHORT_TRAINING, Results
 from gradcent_lab.analysis.findings import Finding
 from gradcent_lab.analysis.statistics import Comparison, compare
 from gradcent_lab.analysis.tuning import GridPoint, TunedArm
@@ -203,11 +203,17 @@ def headline(results: Sequence[Results]) -> str:
         return f"{counts_text([f for _, f in found])}."
     limits = (state_text(result, finding), edge_text(result, finding.cell))
     return (
-        f"**{counts_text([f for _, f in found])}.** The largest comparison: {result.title(finding.cell)}, {result.steps(finding):,} steps, "
+        f"**{counts_text([f for _, f in found])}.** {_resnets(found)}The largest comparison: {result.title(finding.cell)}, {result.steps(finding):,} steps, "
         f"{numbers.n} pairs: {means_text(finding)} % test {metric_word(finding)}, {effect_text(finding)} points, {verdict_text(finding)}. "
         f"{' '.join(text for text in limits if text)} The networks are small and the training is short: nothing here says what GC does "
         "over a long schedule."
     )
+
+
+def _resnets(found: Sequence[tuple[Results, Finding]]) -> str:
+    """How many of the comparisons are of one kind, so that their number is not taken for breadth."""
+    same = sum(result.experiment.subject in (SHORT_TRAINING, OPTIMIZERS) for result, _ in found)
+    return f"{same} of them train small ResNets on CIFAR-100. " if same > 1 else ""
 
 
 def _weight(result: Results, finding: Finding) -> tuple[bool, int]:
