@@ -133,3 +133,16 @@ def test_nothing_to_tune_is_an_error():
     plain = replace(study(), scale=Scale("mini", "two classes"))
     with pytest.raises(UserError, match="tunes nothing at scale mini"):
         tuned.tuning_study(plain)
+
+
+def test_a_cell_has_values_beyond_its_own_grid():
+    """Of two cells only the one that names values beyond its grid runs them, with every tuned arm and seed."""
+    plain = study()
+    further = replace(plain.cells[0], name="other", grid={"lr": (0.1,)}, beyond={"lr": (0.5,)})
+    both = replace(plain, cells=(plain.cells[0], further))
+    tasks = tasks_of(tuned.beyond_study(both), None)
+    assert {task.config.cell for task in tasks} == {"other, lr 0.5"}
+    assert sorted((t.config.arm.name, t.config.seed) for t in tasks) == [
+        (arm, seed) for arm in ("all", "off") for seed in (10_000, 10_001)
+    ]
+    assert all(task.config.settings["optimizer"]["lr"] == 0.5 for task in tasks)
